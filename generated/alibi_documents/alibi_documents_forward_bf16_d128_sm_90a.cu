@@ -3,42 +3,42 @@
 //
 // Contents, by line:
 //    71  sizes
-//    89  leaf code: element.cuh 91, math.cuh 105, bf16.cuh 212, running_max.cuh 236,
-//        stale_max_softmax.cuh 269, philox_words.cuh 407, philox.cuh 449, tiles_1d.cuh 506,
-//        grid.cuh 530, length_holds.cuh 672, keys_in_rows.cuh 681, output.cuh 689,
-//        head_rows.cuh 791, in_registers.cuh 839, kept_rows.cuh 843, key_bits.cuh 865,
-//        rotation.cuh 883, scores.cuh 895, shared_tests.cuh 948, tile_kind.cuh 997, tiles.cuh 1002,
-//        functions.cuh 1032, load.cuh 1048, search.cuh 1108, sorted_hints.cuh 1143
-//  1168  alibi_documents: Params 1170, Context 1199, make_context 1214, Row 1234, make_row 1240,
-//        rows_alike 1251, row_of_lane 1255, keep 1262, keep_bits 1272, score_mod 1284,
-//        KvBounds 1296, kv_bounds 1300, dropout_threshold 1327
-//  1332  a block of queries
-//  1510  leaf code, continued: tile_scheduler.cuh 1512, group_tiles.cuh 1534,
-//        descending_tiles.cuh 1557, lanes.cuh 1602, layout.cuh 1618, mma_16bit.cuh 1680,
-//        barrier.cuh 1740, words.cuh 1800, pipeline.cuh 1824, tma.cuh 1957, tma_1d.cuh 1986,
-//        cluster_none.cuh 2020, kv_in_rows.cuh 2041, ping_pong_none.cuh 2052, wgmma.cuh 2062,
-//        values_loaded.cuh 2134, rounded_late.cuh 2159, warpgroup.cuh 2172
-//  2207  what the warps share
-//  2252  the planner
-//  2277  the producer
-//  2301    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2383    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2407  queries times keys
-//  2465  the consumers
-//  2706    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2712    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2718    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2723    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2726    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2729    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2733    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2738    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2754    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2770    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2780  the kernel
-//  2788    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2799    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2806    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    89  leaf code: element.cuh 91, math.cuh 105, bf16.cuh 204, running_max.cuh 228,
+//        stale_max_softmax.cuh 261, philox_words.cuh 374, philox.cuh 416, tiles_1d.cuh 473,
+//        grid.cuh 497, length_holds.cuh 626, keys_in_rows.cuh 635, output.cuh 643,
+//        head_rows.cuh 737, in_registers.cuh 779, kept_rows.cuh 783, key_bits.cuh 801,
+//        rotation.cuh 819, scores.cuh 831, shared_tests.cuh 884, tile_kind.cuh 933, tiles.cuh 938,
+//        functions.cuh 968, load.cuh 984, search.cuh 1044, sorted_hints.cuh 1079
+//  1104  alibi_documents: Params 1106, Context 1135, make_context 1150, Row 1170, make_row 1176,
+//        rows_alike 1187, row_of_lane 1191, keep 1198, keep_bits 1208, score_mod 1220,
+//        KvBounds 1232, kv_bounds 1236, dropout_threshold 1263
+//  1268  a block of queries
+//  1448  leaf code, continued: tile_scheduler.cuh 1450, group_tiles.cuh 1472,
+//        descending_tiles.cuh 1495, lanes.cuh 1540, layout.cuh 1556, mma_16bit.cuh 1605,
+//        barrier.cuh 1662, words.cuh 1722, pipeline.cuh 1746, tma.cuh 1879, tma_1d.cuh 1908,
+//        cluster_none.cuh 1942, kv_in_rows.cuh 1961, wgmma.cuh 1972, values_loaded.cuh 2045,
+//        rounded_late.cuh 2070, warpgroup.cuh 2083
+//  2118  what the warps share
+//  2163  the planner
+//  2188  the producer
+//  2212    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2289    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2312  queries times keys
+//  2351  the consumers
+//  2582    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2585    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2591    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2595    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2597    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2600    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2603    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2608    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2623    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2639    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2647  the kernel
+//  2655    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2665    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2672    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention over packed documents with ALiBi, a window, a soft cap and dropout.
 //
@@ -114,13 +114,6 @@ __device__ __forceinline__ float exp2_flushed(float x) {
     return result;
 }
 
-/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
-__device__ __forceinline__ float log2_approximate(float x) {
-    float result;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
 __device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
     float result;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
@@ -140,7 +133,6 @@ struct PowersOfTwo {
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
-    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
 /// The largest of the four values that the lanes of a quad hold.
@@ -347,31 +339,6 @@ struct Normalizer : RunningMax<M_TILES> {
         bool all = held;
         each_row([&](int m, int r) { all &= tile_sum[m][r] <= limit; });
         return __all_sync(~0u, all);
-    }
-
-    /// Where they aren't: raises the maxima of rows with a sum beyond the limit, so that the largest of the probabilities
-    /// that are there is 2^FIRST, which rounds to itself: a key that outweighs all others needs that. Where it was hardly more,
-    /// and many are large, by 2^2, or each tile would come here. False if a sum isn't finite, nothing is changed then; and for
-    /// dtypes with so high a limit that this is as good as all cases.
-    template <int N_TILES>
-    __device__ __forceinline__ bool lowered(float (&probs)[M_TILES][N_TILES][4], float limit) {
-        if constexpr (Dtype::FIRST == 0) return false;
-        if (!max_still_valid(__int_as_float(0x7f7fffff))) return false;
-        each_row([&](int m, int r) {
-            float peak = 0;
-#pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) peak = fmaxf(peak, probs[m][i / 2][2 * r + i % 2]);
-            const float excess = fmaxf(log2_approximate(quad_max(peak)) - Dtype::FIRST, 2.0f);
-            const float step = quad_max(tile_sum[m][r]) > limit ? excess : 0.0f;
-            const float scale = exp2_flushed(-step);
-            offset[m][r] -= step;
-            rescale[m][r] = scale;
-            row_sum[m][r] *= scale;
-            tile_sum[m][r] *= scale;
-#pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) probs[m][i / 2][2 * r + i % 2] *= scale;
-        });
-        return true;
     }
 
     __device__ __forceinline__ void end_tile() {
@@ -656,19 +623,6 @@ __device__ __forceinline__ Work find_queries(const Params& params, int index, in
     return work;
 }
 
-/// The work of this block in the q_outer grid.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
-    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
-    work.q_block = uniform(work.q_block);
-    work.split = uniform(work.split);
-    work.head = uniform(work.head);
-    work.sequence = uniform(work.sequence);
-    work.batch_index = uniform(work.batch_index);
-    find_rows(work, params);
-    return work;
-}
-
 // ---- length_holds.cuh
 
 /// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
@@ -762,14 +716,6 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// Stores the warp's rows of a tile whose row 0 goes to `target`.
-template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
-                                           int lane = threadIdx.x % 32) {
-    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
-}
-
 /// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
 template <int M_TILES>
 constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
@@ -795,12 +741,6 @@ template <class Order>
 struct QueryRows {
     const Work& work;
     int first, last;  // q_idx
-
-    /// The work of this block in the q_outer grid.
-    template <class Params>
-    static __device__ __forceinline__ Work find_work(const Params& params) {
-        return ::find_work<Order::BLOCK>(params, params.num_heads, 1);
-    }
 
     __device__ __forceinline__ QueryRows(const Work& work, int first)
         : work(work), first(first), last(Order::last(first, work.q_len)) {}
@@ -856,10 +796,6 @@ struct LaneRows {
         const int first = opaque(q_first + Order::offset(slot + threadIdx.x % 32 / 4));
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
-
-    /// Of the warp, where tiles are 1-D.
-    __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
-    __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
 
 // ---- key_bits.cuh
@@ -948,7 +884,7 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
 // ---- shared_tests.cuh
 
 /// What of a mask is tested, where tests ask of a row for values that rows near it often have too: once for all rows of
-/// the warp that have the same, each lane a key of its own, until no row is left. See pair_tests.cuh for the other way.
+/// the warp that have the same, each lane a key of its own, until no row is left.
 template <class KvOrder, int M_TILES, int N_TILES>
 struct Tests {
     static constexpr int ROWS = 2 * M_TILES, WORDS = (N_TILES + 3) / 4;  // of 32 keys
@@ -1225,7 +1161,7 @@ __device__ __forceinline__ Context make_context(
     ctx.inverse_cap = 1.0f / ctx.cap;
 #line 18 "specs/alibi_documents.attn"
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
-#line 1229 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1165 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
     ctx.doc_sorted = sorted_hint_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
@@ -1244,7 +1180,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     const int* doc_row = ctx.doc_base + row.q_pos * params.doc_stride1;
 #line 16 "specs/alibi_documents.attn"
     row.doc_q_pos = load_if(in_range(row.q_pos, ctx.doc_length), doc_row);
-#line 1248 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1184 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1263,7 +1199,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 16 "specs/alibi_documents.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1267 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1203 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // let distance = q_pos - kv_idx
@@ -1274,7 +1210,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 14 "specs/alibi_documents.attn"
     const unsigned keep_1 = bits_below(row.q_pos + 1 - kv_idx);
     const unsigned keep_2 = keep_1 & ~bits_below(row.q_pos - 1023 - kv_idx);
-#line 1278 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1214 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -1288,7 +1224,7 @@ __device__ __forceinline__ float score_mod(
 #line 18 "specs/alibi_documents.attn"
     const float score_1 = score - ctx.slope_h * (float)distance;
     return ctx.cap * tanh_branchless(score_1 * ctx.inverse_cap);
-#line 1292 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1228 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1386,10 +1322,12 @@ struct QueryBlock {
         for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
     }
 
+    /// Natural units in one unit of the scores; score lines have made them natural.
+    __device__ __forceinline__ float unit() const { return 1.0f; }
+
     /// What the score lines make of a product.
     __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
-        score = score_mod(params, context, row, kv_idx, score * magnitude);
-        return score;
+        return score_mod(params, context, row, kv_idx, score * magnitude);
     }
 
     /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
@@ -1419,6 +1357,15 @@ struct QueryBlock {
     }
 };
 
+/// The products of a tile to scores, but for the mask.
+__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
+    Row rows[M_TILES][2];
+    block.make_rows(rows);
+    const int last = block.context.kv_len - kv_first - 1;
+    each_score<MASKED_STEP>(scores, [&](int m, int r, int column, float x) {
+        return block.modified(rows[m][r], kv_first + min(KvOrder::offset(column), last), x);
+    });
+}
 /// The score lines of a tile, all of which is kept, pair by pair. The interface is that of whole_tile_form.cu.j2.
 struct WholeTile {
     Tile tile;
@@ -1442,9 +1389,9 @@ struct TileMask {
     unsigned kept[M_TILES][2][GROUPS];
 
     __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
+        const int keys = block.context.kv_len - kv_first;
         Row rows[M_TILES][2];
         block.make_rows(rows);
-        const int keys = block.context.kv_len - kv_first;
         const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, [&](const Row& row, int key) {
             return block.keeps(row, kv_first + key);
         });
@@ -1464,15 +1411,6 @@ struct TileMask {
         mask_scores(scores, kept, masked);
     }
 };
-/// The products of a tile to scores, but for the mask.
-__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
-    Row rows[M_TILES][2];
-    block.make_rows(rows);
-    const int last = block.context.kv_len - kv_first - 1;
-    each_score<MASKED_STEP>(scores, [&](int m, int r, int column, float x) {
-        return block.modified(rows[m][r], kv_first + min(KvOrder::offset(column), last), x);
-    });
-}
 using OutColumns = ColumnsInPairs;  // of accumulators
 
 /// What is known of the warp's rows when all keys are done.
@@ -1662,19 +1600,6 @@ struct SharedTile {
         if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
         return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
     }
-
-    /// An address, and how far it is to those of 8, 16, 24, ... rows below, in bytes a row.
-    struct Place {
-        unsigned address;
-        int row_bytes;
-    };
-
-    /// The place of a chunk, neither it nor the row constant.
-    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
-        if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
-        if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
-        return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
-    }
 };
 
 // ---- mma_16bit.cuh
@@ -1703,12 +1628,9 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
         unsigned q[M_TILES][4];
         read_queries(step / Dtype::PARTS, q);
 #pragma unroll
-        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
-#pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
             load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
-            Dtype::take_part(k, step % Dtype::PARTS);
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
@@ -2028,8 +1950,6 @@ struct Leaver {
 /// Thread blocks that load all their tiles themselves. The interface is that of cluster_of_two.cuh.
 struct Cluster {
     static constexpr __device__ int blocks() { return 1; }
-    static __device__ __forceinline__ void begin() {}
-    static __device__ __forceinline__ void end() {}
 
     template <class Tile, class Order>
     static __device__ __forceinline__ void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position,
@@ -2049,25 +1969,16 @@ __device__ __forceinline__ void load_kv(unsigned target, const TensorMap& map, u
                                       coordinate(kv_batch(params, work), batch_stride), operand);
 }
 
-// ---- ping_pong_none.cuh
-
-/// Warpgroups that don't wait for each other. The interface is that of ping_pong.cuh.
-struct PingPong {
-    static __device__ __forceinline__ void take(int) {}
-    static __device__ __forceinline__ void give(int) {}
-    static __device__ __forceinline__ void begin(int) {}
-    static __device__ __forceinline__ void end(int) {}
-};
-
 // ---- wgmma.cuh
 
 // Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the 128-byte
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
 
-// Operands of products: the accumulators of a column tile, and a step's registers of A.
+// Operands of products: the accumulators of a column tile; how much further a step's B is, and its A, or A's registers.
 #define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
-#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
+#define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
+#define A_IN_REGISTERS(step) "n"(BSteps::at(step)), "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -2365,11 +2276,6 @@ struct Producer {
         values.advance();
     }
 
-    /// Asks for the next plan when few keys are left, as long as planning takes: a block that is asked for sooner might wait here while
-    /// other multiprocessors are done.
-    __device__ __forceinline__ void ask_for_plan(int slot) {
-    }
-
     /// All that a block of queries needs. `own` are the keys of the lane's group.
     __device__ __forceinline__ void load_block(const Plan& plan, TileRange own) {
         TileRange all = span(own);
@@ -2388,7 +2294,6 @@ struct Producer {
             next = tiles.advance();
             if (number < 0) continue;
             const bool done = tile.live == 0;
-            ask_for_plan(next.live == 0 ? -1 : next.slot);
             if (number == 0 || !done) load_keys(tile, next, plan);
             if (number == 0) queries.load(plan.work);  // which waits for consumers of the block before; keys need not
             if (number > 0) load_values(before, plan);
@@ -2407,52 +2312,33 @@ struct Producer {
 // ---------------------------------------------------------------- queries times keys
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 8 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
-    "}"
+#define STEP(b_step, a_step, adds) \
+    "add.s64 b, %33, %" #b_step "; add.s64 a, %34, %" #a_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+    "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[8][4],
     unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %37; add.s64 a, %34, %38;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %39; add.s64 a, %34, %40;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %41; add.s64 a, %34, %42;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %43; add.s64 a, %34, %44;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %45; add.s64 a, %34, %46;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %47; add.s64 a, %34, %48;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %49; add.s64 a, %34, %50;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more)
+        STEP(43, 44, more) STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7)
-        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
-          "n"(BSteps::at(7)), "n"(ASteps::at(7))
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
+          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7)
     );
 }
-#undef SUM
+#undef STEP
 
 /// A warpgroup's rows of Q as its products take them: from shared memory, but for the first columns, if registers hold them.
 struct Queries {
     const unsigned address;
     const unsigned long long tile;  // its matrix descriptor
-    /// Takes the warp's part of what is held; the tile must be whole.
-    __device__ __forceinline__ void hold() {
-    }
 
     /// Starts Q K^T; `keys` is the descriptor of the K tile.
     __device__ __forceinline__ void start_scores(Scores& scores, unsigned long long keys) const {
@@ -2465,36 +2351,31 @@ struct Queries {
 // ---------------------------------------------------------------- the consumers
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 4 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    "%56, %57, %58, %59, %60, %61, %62, %63" \
-    "}"
+#define STEP(b_step, a0, a1, a2, a3, adds) \
+    "add.s64 b, %65, %" #b_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
 __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
     const unsigned (&a)[4][4], unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
-        "add.s64 b, %65, %66;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%67, %68, %69, %70}, b, first, 1, 1, 1;\n"
-        "add.s64 b, %65, %71;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%72, %73, %74, %75}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %76;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%77, %78, %79, %80}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %81;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%82, %83, %84, %85}, b, more, 1, 1, 1;\n"
+        STEP(66, 67, 68, 69, 70, first) STEP(71, 72, 73, 74, 75, more)
+        STEP(76, 77, 78, 79, 80, more) STEP(81, 82, 83, 84, 85, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
           SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
-        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1),
-          "n"(BSteps::at(2)), A_WORDS(2), "n"(BSteps::at(3)), A_WORDS(3)
+        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0), A_IN_REGISTERS(1), A_IN_REGISTERS(2),
+          A_IN_REGISTERS(3)
     );
 }
-#undef SUM
+#undef STEP
 
 /// A warpgroup: 64 rows of each block of queries. Q K^T of a tile runs beside P V of the one before it.
 struct Consumer {
@@ -2591,7 +2472,6 @@ struct Consumer {
     }
 
     /// Keys stay until the tile is done: its scores may have to be computed again.
-    __device__ __forceinline__ void scores_done() {}
     __device__ __forceinline__ void tile_done() { release_keys(); }
 
     /// Probabilities to operands, whose registers P V of the tile before leaves only now: the longer that has, the better.
@@ -2620,13 +2500,9 @@ struct Consumer {
     /// The rest of such a tile. False if the old maxima were no longer valid; the scores are lost then.
     template <class OutputDone>
     __device__ __forceinline__ bool finish_stale_max(Normalizer<1>& normalizer, Rounded& rounded, bool valid, OutputDone output_done) {
-        if (!valid) {
-            if (!normalizer.lowered(scores, STALE_MAX_LIMIT)) return false;
-            round(rounded);
-        }
+        if (!valid) return false;
         output_done();
         rounded.hand_over(probs, scores[0]);
-        if (!valid) normalizer.rescale_rows(out);
         return true;
     }
 
@@ -2704,11 +2580,8 @@ struct Consumer {
     /// The tiles of a block of queries, the first of which is in hand.
     __device__ __forceinline__ void attend(QueryBlock& block, Normalizer<1>& normalizer, TileInfo info) {
         // FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-        PingPong::take(warpgroup);
         start_scores(block, info.tile);
-        PingPong::give(warpgroup);
         wgmma_wait<0>(scores);
-        scores_done();
         // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
         online_softmax_step(normalizer, block, info.tile, [] {});
         normalizer.end_tile();
@@ -2718,16 +2591,13 @@ struct Consumer {
             // FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
             const int before = info.tile.kv_first;
             info = next_tile_info(info);
-            PingPong::take(warpgroup);
             start_scores(block, info.tile);
             // FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
             start_output(block, before);
-            PingPong::give(warpgroup);
             // FlashAttention-3, Algorithm 2, line 12: wait for S_next.
             wgmma_wait<1>(scores);
             auto output_done = [&] { wgmma_wait<0>(out); };
             // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-            scores_done();
             next_tile(normalizer, block, info.tile, output_done);
             normalizer.end_tile();
             // FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
@@ -2749,10 +2619,9 @@ struct Consumer {
         place(info);
         if (info.loaded) {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
-            queries.hold();
         }
         // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-        Normalizer<1> normalizer(1.0f);
+        Normalizer<1> normalizer(block.unit());
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
         if (info.loaded) {
@@ -2764,7 +2633,7 @@ struct Consumer {
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
         const float out_scale = block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len);
-        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+        auto sink = [&](int m, int r) { return NEGATIVE_INFINITY; };
         const Finished finished(normalizer, sink, out_scale);
         const Rows rows(params, done);
         // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
@@ -2772,9 +2641,7 @@ struct Consumer {
     }
 
     __device__ __forceinline__ void run() {
-        PingPong::begin(warpgroup);
         for (TileInfo info = read_tile_info(); !info.end; info = read_tile_info()) work_on(info);
-        PingPong::end(warpgroup);
     }
 };
 // ---------------------------------------------------------------- the kernel
@@ -2793,7 +2660,6 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         tma_prefetch(v_map);
     }
     __syncthreads();
-    Cluster::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
@@ -2808,5 +2674,4 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         Consumer consumer(params, shared, warpgroup);
         consumer.run();
     }
-    Cluster::end();
 }

@@ -3,28 +3,28 @@
 //
 // Contents, by line:
 //    47  sizes
-//    61  leaf code: element.cuh 63, math.cuh 68, bf16.cuh 139, shared_floats.cuh 162,
-//        statistics_floats.cuh 173, lanes.cuh 193, layout.cuh 209, mma_16bit.cuh 271,
-//        low_bits_16bit.cuh 370, gradient_softmax.cuh 389, replay_all.cuh 408, grid.cuh 418,
-//        output.cuh 514, copy.cuh 598, tile_kind.cuh 672, tiles.cuh 677, pair_stream.cuh 745,
-//        row_blocks.cuh 826, tiles_1d.cuh 840
-//   891  causal: Params 893, Context 911, make_context 920, Row 927, make_row 932, keep 941,
-//        ScoreGradient 949, QBounds 955, q_bounds 959
-//   968  pairs
-//  1010  leaf code, continued: held_uniform.cuh 1012, enough_registers.cuh 1030, key_grid.cuh 1050,
-//        learns_nothing.cuh 1080, add_float.cuh 1101, add_scalar.cuh 1109, words.cuh 1119,
-//        score_gradient.cuh 1132
-//  1204  one tile of gradients
-//  1276  a head, and a block of keys
-//  1320    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  1327    FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
-//  1332    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  1334    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
-//  1340    FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
-//  1345    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  1381    FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
-//  1392    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  1402  the kernel
+//    61  leaf code: element.cuh 63, math.cuh 68, bf16.cuh 138, shared_floats.cuh 161,
+//        statistics_floats.cuh 172, lanes.cuh 192, layout.cuh 208, mma_16bit.cuh 270,
+//        low_bits_16bit.cuh 365, gradient_softmax.cuh 383, replay_all.cuh 402, grid.cuh 411,
+//        output.cuh 502, copy.cuh 586, tile_kind.cuh 660, tiles.cuh 665, pair_stream.cuh 733,
+//        row_blocks.cuh 814, tiles_1d.cuh 828
+//   879  causal: Params 881, Context 899, make_context 908, Row 915, make_row 920, keep 929,
+//        ScoreGradient 937, QBounds 943, q_bounds 947
+//   956  pairs
+//   998  leaf code, continued: held_uniform.cuh 1000, enough_registers.cuh 1018, key_grid.cuh 1038,
+//        learns_nothing.cuh 1068, add_float.cuh 1089, add_scalar.cuh 1097, words.cuh 1107,
+//        score_gradient.cuh 1120
+//  1192  one tile of gradients
+//  1260  a head, and a block of keys
+//  1304    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  1311    FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
+//  1315    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  1317    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1323    FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
+//  1328    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  1364    FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
+//  1375    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  1385  the kernel
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -85,7 +85,6 @@ struct PowersOfTwo {
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
-    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
@@ -299,12 +298,9 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
         unsigned q[M_TILES][4];
         read_queries(step / Dtype::PARTS, q);
 #pragma unroll
-        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
-#pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
             load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
-            Dtype::take_part(k, step % Dtype::PARTS);
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
@@ -352,7 +348,6 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
                 probs[m][2 * half] = Dtype::pack(x[0], x[1]);
                 probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
             }
-            dropout.drop(probs[m], m, n);
         }
 #pragma unroll
         for (int d = 0; d < D_TILES; d += 2) {
@@ -376,7 +371,6 @@ struct ScoreLowBits {
 
     template <class Change>
     static __device__ __forceinline__ void change(Change) {}
-    static __device__ __forceinline__ void add_to(const float (&)[M_TILES][N_TILES][4]) {}
 };
 
 /// The same, and what rounding took from each score.
@@ -411,7 +405,6 @@ struct Gradient {
 template <int M_TILES, int KEYS>
 struct Replay {
     __device__ __forceinline__ void begin_tile(int) {}
-    __device__ __forceinline__ void begin_columns(int) {}
     __device__ __forceinline__ bool keeps(int, int, int, int) const { return true; }
 };
 
@@ -504,11 +497,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     }
     block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
     sequence = low;
-}
-
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
 // ---- output.cuh
@@ -933,7 +921,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 937 "causal_backward_bf16_d128_sm_80.cu"
+#line 925 "causal_backward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -942,7 +930,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 946 "causal_backward_bf16_d128_sm_80.cu"
+#line 934 "causal_backward_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -1234,14 +1222,12 @@ template <bool FULL, bool KEYS>
 __device__ __forceinline__ void differentiate(Pairs& pairs, int q_first, int warp_first, unsigned statistics, Scores& scores,
                                               LowBits& low_bits, Scores& gradients, [[maybe_unused]] LearnedSums& learned) {
     const int lane = threadIdx.x % 32, q_last = pairs.context.q_len - 1, kv_last = pairs.context.kv_len - 1;
-    pairs.replay.begin_tile(q_first);
     const int kv_first = warp_first / BLOCK_KV * BLOCK_KV;
     if (KEYS)
         learned.begin_tile(pairs.params, pairs.context, q_first, min(q_first + BLOCK_Q - 1, q_last), kv_first,
                            min(kv_first + BLOCK_KV - 1, kv_last));
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n) {
-        pairs.replay.begin_columns(n);
         const TwoRows of_rows(statistics + (8 * n + lane % 4 * 2) * sizeof(RowStatistics));
 #pragma unroll
         for (int side = 0; side < 2; ++side) {
@@ -1260,8 +1246,6 @@ __device__ __forceinline__ void differentiate(Pairs& pairs, int q_first, int war
                 });
             }
             if (KEYS) learned.column(n, side);
-            move_columns(scores);
-            move_columns(gradients);
             low_bits.change([](auto& values) { move_columns(values); });
         }
     }
@@ -1327,7 +1311,6 @@ __device__ __forceinline__ void sweep(const Params& params, int of_group, const 
         // FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
         if (KEYS) {
             multiply_queries_keys<Dtype, VTile, DoutTile>(gradients, low_bits, opaque(at.values), warp_row, stream.second());
-            low_bits.add_to(gradients);
         }
         // FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
         multiply_queries_keys<Dtype, KTile, QTile>(scores, low_bits, opaque(at.keys), warp_row, stream.first());

@@ -4,35 +4,35 @@
 // Contents, by line:
 //    55  sizes
 //    79  leaf code: element.cuh 81, math.cuh 86, bf16.cuh 153, recompute_softmax.cuh 173,
-//        replay_all.cuh 192, barrier.cuh 203, grid.cuh 272, key_grid.cuh 375, kv_blocks.cuh 386,
-//        tile_kind.cuh 425, query_tiles.cuh 430, backward_pipeline.cuh 508, blocks_late.cuh 692,
-//        factors_are_one.cuh 732, finished.cuh 744, layout.cuh 765, learns_nothing.cuh 809,
-//        add_vector.cuh 836, output.cuh 845, dq_semaphore.cuh 932, row_blocks.cuh 1008,
-//        rotation.cuh 1022, words.cuh 1034, statistics_split_bf16.cuh 1053, tiles_1d.cuh 1109,
-//        tma.cuh 1136, tma_1d.cuh 1168, cluster_of_two.cuh 1188, transposed.cuh 1309,
-//        warpgroup.cuh 1365, wgmma.cuh 1408
-//  1518  causal: Params 1520, Context 1539, make_context 1548, Row 1555, make_row 1560, keep 1569,
-//        ScoreGradient 1577, QBounds 1583, q_bounds 1587
-//  1603  what the warpgroups share
-//  1646  the producer
-//  1893  consumers of keys
-//  1895  pairs of keys and queries: probs_kept.cuh 1897
-//  2139  products of the consumers of keys
-//  2477    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2528    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2538    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2546    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2589    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2596    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2601    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
-//  2605    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2624    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2694  dQ
-//  2777    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2843  the kernel
-//  2859    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
-//  2863    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2868    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//        replay_all.cuh 192, barrier.cuh 202, grid.cuh 271, key_grid.cuh 369, kv_blocks.cuh 380,
+//        tile_kind.cuh 419, query_tiles.cuh 424, backward_pipeline.cuh 502, blocks_late.cuh 686,
+//        factors_are_one.cuh 726, finished.cuh 736, layout.cuh 757, learns_nothing.cuh 786,
+//        add_vector.cuh 808, output.cuh 817, dq_semaphore.cuh 904, row_blocks.cuh 980,
+//        rotation.cuh 994, words.cuh 1006, statistics_split_bf16.cuh 1025, tiles_1d.cuh 1081,
+//        tma.cuh 1108, tma_1d.cuh 1140, cluster_of_two.cuh 1160, transposed.cuh 1281,
+//        warpgroup.cuh 1337, wgmma.cuh 1380
+//  1483  causal: Params 1485, Context 1504, make_context 1513, Row 1520, make_row 1525, keep 1534,
+//        ScoreGradient 1542, QBounds 1548, q_bounds 1552
+//  1568  what the warpgroups share
+//  1611  the producer
+//  1858  consumers of keys
+//  1860  pairs of keys and queries: probs_kept.cuh 1862
+//  2098  products of the consumers of keys
+//  2398    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2449    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2459    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2467    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2510    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2517    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2522    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
+//  2526    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2545    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2615  dQ
+//  2690    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2756  the kernel
+//  2772    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
+//  2776    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2781    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -194,7 +194,6 @@ struct Recompute {
 /// No dropout. The interface is that of replay_rows.cuh and replay_keys.cuh.
 template <int M_TILES, int KEYS>
 struct Replay {
-    __device__ __forceinline__ void begin(unsigned long long, unsigned, int, int) {}
     __device__ __forceinline__ void begin_tile(int) {}
     __device__ __forceinline__ void begin_columns(int) {}
     __device__ __forceinline__ bool keeps(int, int, int, int) const { return true; }
@@ -365,11 +364,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     }
     block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
     sequence = low;
-}
-
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
 // ---- key_grid.cuh
@@ -735,10 +729,8 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1> {
 template <int N_TILES>
 struct Factors {
     __device__ __forceinline__ explicit Factors(float (&)[1][N_TILES][4]) {}
-    __device__ __forceinline__ void set(int, int, float, float) {}
     template <int STEP>
     __device__ __forceinline__ void rotate() {}
-    __device__ __forceinline__ void multiply(int, int, float&, float&) const {}
 };
 
 // ---- finished.cuh
@@ -779,13 +771,6 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 template <int ROW_COUNT, int BYTES_A_ROW>
 struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
-    static constexpr int CHUNKS = ROW_BYTES / 16;
-    static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
-    static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
-
-    struct Lane {
-        unsigned wide, half, quarter;
-    };
 
     /// Offset of a row's chunk within a panel of WIDTH bytes.
     template <int WIDTH>
@@ -796,14 +781,6 @@ struct SharedTile {
 
     /// Where a panel starts whose first chunk is `chunk`.
     static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
-
-    /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
-    /// must be a multiple of 8.
-    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
-        if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
-        if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
-        return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
-    }
 };
 
 // ---- learns_nothing.cuh
@@ -814,17 +791,12 @@ __device__ __forceinline__ int own_query(int side) { return threadIdx.x % 32 / 4
 /// No learnable input is read. The interface is that of the printed struct Learned.
 struct NothingLearned {
     __device__ __forceinline__ bool in_one_place() const { return true; }
-    __device__ __forceinline__ void begin_apart() {}
     template <class... Pair>
     __device__ __forceinline__ void apart(const Pair&...) {}
-    template <class... Pair>
-    __device__ __forceinline__ void end_apart(const Pair&...) {}
     template <class... Pair>
     __device__ __forceinline__ void begin_tile(const Pair&...) {}
     template <class... Pair>
     __device__ __forceinline__ void pair(const Pair&...) {}
-    template <class... Pair>
-    __device__ __forceinline__ void column(const Pair&...) {}
     template <class... Pair>
     __device__ __forceinline__ void row(const Pair&...) {}
     template <class... Pair>
@@ -1411,9 +1383,10 @@ __device__ __forceinline__ float take_scale(unsigned keys, float scale) {
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
 
-// Operands of products: the accumulators of a column tile, and a step's registers of A.
+// Operands of products: the accumulators of a column tile; how much further a step's B is, and its A, or A's registers.
 #define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
-#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
+#define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
+#define A_IN_REGISTERS(step) "n"(BSteps::at(step)), "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -1437,14 +1410,6 @@ template <int STEPS>
 __device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
 #pragma unroll
     for (int i = 0; i < 4 * STEPS; ++i) asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
-}
-
-/// x, by an instruction that ptxas doesn't leave out, as it does with moves: were what the next product reads written in its
-/// place while another is under way, ptxas would serialise them.
-__device__ __forceinline__ unsigned moved(unsigned x) {
-    unsigned zero;
-    asm("mov.u32 %0, %%ctaid.y;" : "=r"(zero));  // grids have one dimension
-    return x | zero;
 }
 
 /// Waits until at most PENDING groups are under way; `result` is what the others computed.
@@ -1561,7 +1526,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 1565 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1530 "causal_backward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1570,7 +1535,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 1574 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1539 "causal_backward_bf16_d128_sm_90a.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -2046,8 +2011,6 @@ struct Pairs {
             float dscore_factors[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) dscore_factors[i % 2 * 2 + i / 2] = change(column, i / 2, i % 2, x[i % 2 * 2 + i / 2]);
-            factors.set(n, 0, dscore_factors[0], dscore_factors[1]);
-            factors.set(n, 1, dscore_factors[2], dscore_factors[3]);
             next();
         }, [&] { factors.template rotate<STEP>(); });
     }
@@ -2065,7 +2028,6 @@ struct Pairs {
                 x = replay.keeps(0, n, r, 0) ? x : 0;
                 y = replay.keeps(0, n, r, 1) ? y : 0;
             }
-            factors.multiply(n, r, x, y);
         });
     }
     /// dS, in place of dP. Where its factors were spilled, they have been multiplied by.
@@ -2102,7 +2064,6 @@ struct Pairs {
                     if (!SPILLS_DSCORE_FACTORS) x *= scores[0][n][2 * r + side];
                     learned.pair(r, modified(context, row, kv_idx, 0), x, params, context, row, kv_idx);
                 }
-                learned.column(n, side);
             }
         }
 #pragma unroll
@@ -2121,7 +2082,6 @@ struct Pairs {
                                                 unsigned target) {
         if (learned.in_one_place()) return;
         __syncwarp();
-        learned.begin_apart();
         const int lane = own_thread() % 32, first_column = own_thread() / 32 % 4 * 16;
 #pragma unroll 1
         for (int step = 0; step < PART_Q / 2; ++step) {
@@ -2133,169 +2093,131 @@ struct Pairs {
             learned.apart(modified(context, row, kv_idx, 0), column % 2 == 0 ? Dtype::low(two) : Dtype::high(two), params,
                           context, row, kv_idx);
         }
-        learned.end_apart(params);
     }
 };
 // ---------------------------------------------------------------- products of the consumers of keys
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 8 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
-    "}"
+#define STEP(b_step, a_step, adds) \
+    "add.s64 b, %33, %" #b_step "; add.s64 a, %34, %" #a_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+    "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_keys_queries_async(float (&sum)[8][4],
     unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %37; add.s64 a, %34, %38;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %39; add.s64 a, %34, %40;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %41; add.s64 a, %34, %42;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %43; add.s64 a, %34, %44;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %45; add.s64 a, %34, %46;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %47; add.s64 a, %34, %48;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %49; add.s64 a, %34, %50;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more)
+        STEP(43, 44, more) STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7)
-        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
-          "n"(BSteps::at(7)), "n"(ASteps::at(7))
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
+          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7)
     );
 }
-#undef SUM
+#undef STEP
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 8 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
-    "}"
+#define STEP(b_step, a_step, adds) \
+    "add.s64 b, %33, %" #b_step "; add.s64 a, %34, %" #a_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+    "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_values_dout_async(float (&sum)[8][4],
     unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %37; add.s64 a, %34, %38;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %39; add.s64 a, %34, %40;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %41; add.s64 a, %34, %42;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %43; add.s64 a, %34, %44;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %45; add.s64 a, %34, %46;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %47; add.s64 a, %34, %48;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %49; add.s64 a, %34, %50;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more)
+        STEP(43, 44, more) STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7)
-        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
-          "n"(BSteps::at(7)), "n"(ASteps::at(7))
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
+          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7)
     );
 }
-#undef SUM
+#undef STEP
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 1 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
-    "}"
+#define STEP(b_step, a_step, adds) \
+    "add.s64 b, %33, %" #b_step "; add.s64 a, %34, %" #a_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+    "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_statistics_async(float (&sum)[8][4],
     unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
+        STEP(35, 36, first)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7)
-        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0))
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0)
     );
 }
-#undef SUM
+#undef STEP
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 4 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    "%56, %57, %58, %59, %60, %61, %62, %63" \
-    "}"
+#define STEP(b_step, a0, a1, a2, a3, adds) \
+    "add.s64 b, %65, %" #b_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
 __device__ __forceinline__ void add_key_gradient_async(float (&sum)[16][4],
     const unsigned (&a)[4][4], unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
-        "add.s64 b, %65, %66;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%67, %68, %69, %70}, b, first, 1, 1, 1;\n"
-        "add.s64 b, %65, %71;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%72, %73, %74, %75}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %76;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%77, %78, %79, %80}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %81;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%82, %83, %84, %85}, b, more, 1, 1, 1;\n"
+        STEP(66, 67, 68, 69, 70, first) STEP(71, 72, 73, 74, 75, more)
+        STEP(76, 77, 78, 79, 80, more) STEP(81, 82, 83, 84, 85, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
           SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
-        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1),
-          "n"(BSteps::at(2)), A_WORDS(2), "n"(BSteps::at(3)), A_WORDS(3)
+        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0), A_IN_REGISTERS(1), A_IN_REGISTERS(2),
+          A_IN_REGISTERS(3)
     );
 }
-#undef SUM
+#undef STEP
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 1 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    "%56, %57, %58, %59, %60, %61, %62, %63" \
-    "}"
+#define STEP(b_step, a0, a1, a2, a3, adds) \
+    "add.s64 b, %65, %" #b_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
 __device__ __forceinline__ void add_value_gradient_async(float (&sum)[16][4],
     const unsigned (&a)[1][4], unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
-        "add.s64 b, %65, %66;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%67, %68, %69, %70}, b, first, 1, 1, 1;\n"
+        STEP(66, 67, 68, 69, 70, first)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
           SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
-        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0)
+        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0)
     );
 }
-#undef SUM
+#undef STEP
 
 /// What a warpgroup that owns STRIPS * 64 keys of a block holds, its gradients apart, and its products.
 struct ConsumerProducts {
@@ -2441,7 +2363,6 @@ struct BlockConsumer : ConsumerProducts {
         if (MASKS_AHEAD && !ASKS_ALWAYS) return pairs.mask(kept);
         const Context context = this->context();
         const int q_first = first_query(tile, part), kv_first = first_key(work(), strip);
-        pairs.begin_tile(context, q_first, kv_first);
         if (full)
             pairs.modify(context, q_first, kv_first);
         else
@@ -2694,34 +2615,26 @@ __device__ __forceinline__ void run_consumer(const Params& params, const Shared&
 // ---------------------------------------------------------------- dQ
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 4 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
-    "}"
+#define STEP(b_step, a_step, adds) \
+    "add.s64 b, %33, %" #b_step "; add.s64 a, %34, %" #a_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+    "}, a, b, " #adds ", 1, 1, 0, 1;\n"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_query_gradient_async(float (&sum)[8][4],
     unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 1;\n"
-        "add.s64 b, %33, %37; add.s64 a, %34, %38;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
-        "add.s64 b, %33, %39; add.s64 a, %34, %40;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
-        "add.s64 b, %33, %41; add.s64 a, %34, %42;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
+        STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7)
-        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3))
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3)
     );
 }
-#undef SUM
+#undef STEP
 
 using DqColumns = float[1][DQ_COLUMNS / 8][4];
 

@@ -3,22 +3,22 @@
 //
 // Contents, by line:
 //    41  sizes
-//    55  leaf code: element.cuh 57, math.cuh 62, bf16.cuh 133, statistics_floats.cuh 156,
-//        lanes.cuh 180, layout.cuh 196, mma_16bit.cuh 245, low_bits_16bit.cuh 344,
-//        gradient_softmax.cuh 367, replay_all.cuh 386, grid.cuh 396, output.cuh 519, copy.cuh 603,
-//        tile_kind.cuh 677, tiles.cuh 682, pair_stream.cuh 750, row_blocks.cuh 831,
-//        tiles_1d.cuh 845
-//   895  causal: Params 897, Context 913, make_context 922, Row 929, make_row 934, keep 943,
-//        ScoreGradient 951, KvBounds 957, kv_bounds 961
-//   971  pairs
-//  1013  leaf code, continued: held_uniform.cuh 1015
-//  1033  one tile of gradients
-//  1076  the kernel
-//  1134    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
-//  1139    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
-//  1142    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
-//  1145    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
-//  1150    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
+//    55  leaf code: element.cuh 57, math.cuh 62, bf16.cuh 132, statistics_floats.cuh 155,
+//        lanes.cuh 179, layout.cuh 195, mma_16bit.cuh 244, low_bits_16bit.cuh 339,
+//        gradient_softmax.cuh 360, replay_all.cuh 379, grid.cuh 387, output.cuh 510, copy.cuh 594,
+//        tile_kind.cuh 668, tiles.cuh 673, pair_stream.cuh 741, row_blocks.cuh 822,
+//        tiles_1d.cuh 836
+//   886  causal: Params 888, Context 904, make_context 913, Row 920, make_row 925, keep 934,
+//        ScoreGradient 942, KvBounds 948, kv_bounds 952
+//   962  pairs
+//  1004  leaf code, continued: held_uniform.cuh 1006
+//  1024  one tile of gradients
+//  1065  the kernel
+//  1123    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
+//  1128    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
+//  1130    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
+//  1133    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1138    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -79,7 +79,6 @@ struct PowersOfTwo {
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
-    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
@@ -273,12 +272,9 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
         unsigned q[M_TILES][4];
         read_queries(step / Dtype::PARTS, q);
 #pragma unroll
-        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
-#pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
             load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
-            Dtype::take_part(k, step % Dtype::PARTS);
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
@@ -326,7 +322,6 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
                 probs[m][2 * half] = Dtype::pack(x[0], x[1]);
                 probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
             }
-            dropout.drop(probs[m], m, n);
         }
 #pragma unroll
         for (int d = 0; d < D_TILES; d += 2) {
@@ -347,8 +342,6 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
 template <int M_TILES, int N_TILES>
 struct ScoreLowBits {
     static __device__ __forceinline__ float of(int, int, int) { return 0; }
-
-    static __device__ __forceinline__ void add_to(const float (&)[M_TILES][N_TILES][4]) {}
 };
 
 /// The same, and what rounding took from each score.
@@ -388,8 +381,6 @@ struct Gradient {
 /// No dropout. The interface is that of replay_rows.cuh and replay_keys.cuh.
 template <int M_TILES, int KEYS>
 struct Replay {
-    __device__ __forceinline__ void begin_tile(int) {}
-    __device__ __forceinline__ void begin_columns(int) {}
     __device__ __forceinline__ bool keeps(int, int, int, int) const { return true; }
 };
 
@@ -935,7 +926,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 939 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 930 "causal_backward_dq_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -944,7 +935,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 948 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 939 "causal_backward_dq_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -1051,7 +1042,6 @@ __device__ __forceinline__ void differentiate(Pairs& pairs, int kv_first, int wa
                                               Scores& scores, const LowBits& low_bits, Scores& gradients,
                                               RowWeights<M_TILES>& weights) {
     const int lane = threadIdx.x % 32, q_last = pairs.context.q_len - 1, kv_last = pairs.context.kv_len - 1;
-    pairs.replay.begin_tile(kv_first);
     Row rows[M_TILES][2];
     const int first = opaque(warp_first + lane / 4);
 #pragma unroll
@@ -1059,7 +1049,6 @@ __device__ __forceinline__ void differentiate(Pairs& pairs, int kv_first, int wa
         rows[row / 2][row % 2] = make_row(pairs.params, pairs.context, min(first + 8 * row, q_last));
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n) {
-        pairs.replay.begin_columns(n);
 #pragma unroll
         for (int side = 0; side < 2; ++side)
 #pragma unroll
@@ -1138,7 +1127,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) causal_backward_dq(cons
         LowBits low_bits;
         // FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
         multiply_queries_keys<Dtype, DoutTile, VTile>(gradients, low_bits, dout, warp_row, stream.second());
-        low_bits.add_to(gradients);
         // FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
         multiply_queries_keys<Dtype, QTile, KTile>(scores, low_bits, queries, warp_row, stream.first());
         const int kv_first = stream.tile().kv_first;

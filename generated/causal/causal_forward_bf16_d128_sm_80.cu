@@ -3,28 +3,28 @@
 //
 // Contents, by line:
 //    47  sizes
-//    64  leaf code: element.cuh 66, math.cuh 71, bf16.cuh 167, running_max.cuh 191,
-//        normalize_softmax.cuh 224, keep_all.cuh 322, tiles_1d.cuh 334, grid.cuh 358,
-//        length_holds.cuh 493, keys_in_rows.cuh 502, output.cuh 510, head_rows.cuh 612,
-//        in_registers.cuh 660, kept_rows.cuh 670, key_bits.cuh 692, rotation.cuh 710,
-//        scores.cuh 722, pair_tests.cuh 775, tile_kind.cuh 788, tiles.cuh 793
-//   869  causal: Params 871, Context 886, make_context 895, Row 902, make_row 907, keep_bits 916,
-//        KvBounds 925, kv_bounds 929
-//   939  a block of queries
-//  1098  leaf code, continued: lanes.cuh 1100, aim_anew.cuh 1116, layout.cuh 1134,
-//        mma_16bit.cuh 1196, copy.cuh 1314, words.cuh 1382, queries.cuh 1401
-//  1418  one tile of attention
-//  1446    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
-//  1465    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
-//  1473    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1480  leaf code of the loop over tiles: kv_rows.cuh 1482, kv_stream.cuh 1502,
-//        load_rows.cuh 1600, block_range.cuh 1623
-//  1640  the kernel
-//  1646    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
-//  1684    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
-//  1688    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  1703    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
-//  1705    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
+//    64  leaf code: element.cuh 66, math.cuh 71, bf16.cuh 166, running_max.cuh 190,
+//        normalize_softmax.cuh 223, keep_all.cuh 321, tiles_1d.cuh 330, grid.cuh 354,
+//        length_holds.cuh 489, keys_in_rows.cuh 498, output.cuh 506, head_rows.cuh 600,
+//        in_registers.cuh 648, kept_rows.cuh 658, key_bits.cuh 676, rotation.cuh 694,
+//        scores.cuh 706, tile_kind.cuh 759, tiles.cuh 764
+//   833  causal: Params 835, Context 850, make_context 859, Row 866, make_row 871, keep_bits 880,
+//        KvBounds 889, kv_bounds 893
+//   903  a block of queries
+//  1053  leaf code, continued: lanes.cuh 1055, aim_anew.cuh 1071, layout.cuh 1089,
+//        mma_16bit.cuh 1151, copy.cuh 1265, words.cuh 1333, queries.cuh 1352
+//  1369  one tile of attention
+//  1397    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
+//  1415    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  1423    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1430  leaf code of the loop over tiles: kv_rows.cuh 1432, kv_stream.cuh 1452,
+//        load_rows.cuh 1550, block_range.cuh 1573
+//  1590  the kernel
+//  1596    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1634    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1638    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1653    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1655    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -100,7 +100,6 @@ struct PowersOfTwo {
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
-    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
 /// The largest of the four values that the lanes of a quad hold.
@@ -326,9 +325,6 @@ template <int M_TILES>
 struct Dropout {
     __device__ __forceinline__ void begin_tile(int) {}
     __device__ __forceinline__ float scale() const { return 1; }
-
-    template <class Probs, class... Place>
-    __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
 // ---- tiles_1d.cuh
@@ -583,14 +579,6 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// Stores the warp's rows of a tile whose row 0 goes to `target`.
-template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
-                                           int lane = threadIdx.x % 32) {
-    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
-}
-
 /// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
 template <int M_TILES>
 constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
@@ -683,10 +671,6 @@ struct LaneRows {
         const int first = opaque(q_first + Order::offset(slot + threadIdx.x % 32 / 4));
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
-
-    /// Of the warp, where tiles are 1-D.
-    __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
-    __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
 
 // ---- key_bits.cuh
@@ -772,19 +756,6 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
         }
 }
 
-// ---- pair_tests.cuh
-
-/// What of a mask is tested, where it is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the
-/// other way.
-template <class KvOrder, int M_TILES, int N_TILES>
-struct Tests {
-    template <class Row, class Test>
-    __device__ __forceinline__ Tests(const Row (&)[M_TILES][2], int, Test) {}
-
-    /// Nothing is known as bits.
-    __device__ __forceinline__ unsigned bits(int, int, int) const { return ~0u; }
-};
-
 // ---- tile_kind.cuh
 
 // What a tile holds: no kept pair, anything, only kept pairs.
@@ -802,13 +773,6 @@ struct Tile {
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
-
-    /// What it keeps of the tile that begins with this slot.
-    template <int BLOCK>
-    __device__ __forceinline__ TileKind kind(int slot) const {
-        const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
-        return (TileKind)(meets * (PARTIAL + full));
-    }
 };
 
 /// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
@@ -908,7 +872,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 912 "causal_forward_bf16_d128_sm_80.cu"
+#line 876 "causal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -917,7 +881,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 921 "causal_forward_bf16_d128_sm_80.cu"
+#line 885 "causal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -982,6 +946,9 @@ struct QueryBlock {
         for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
     }
 
+    /// Natural units in one unit of the scores; score lines have made them natural.
+    __device__ __forceinline__ float unit() const { return magnitude; }
+
     /// What the score lines make of a product.
     __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
         return score;
@@ -997,12 +964,6 @@ struct QueryBlock {
     /// The same of a row of the lane.
     __device__ __forceinline__ float sink(int m, int r) const {
         return sink_of([&] { return row(m, r); });
-    }
-
-    /// What of the mask must be tested for each pair.
-    __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
-        bool kept = true;
-        return kept;
     }
 
     /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
@@ -1036,17 +997,14 @@ struct TileMask {
     unsigned kept[M_TILES][2][GROUPS];
 
     __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
-        Row rows[M_TILES][2];
-        block.make_rows(rows);
         const int keys = block.context.kv_len - kv_first;
-        const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, [&](const Row& row, int key) {
-            return block.keeps(row, kv_first + key);
-        });
+        Row rows[M_TILES][2];  // not read, but without them ptxas schedules some kernels in another way
+        block.make_rows(rows);
 #pragma unroll
         for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
             const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
             const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
-            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
+            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key);
             kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
         }
     }
@@ -1058,9 +1016,6 @@ struct TileMask {
         mask_scores(scores, kept, masked);
     }
 };
-/// The products of a tile to scores, but for the mask.
-__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
-}
 using OutColumns = ColumnsInPairs;  // of accumulators
 
 /// What is known of the warp's rows when all keys are done.
@@ -1224,12 +1179,9 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
         unsigned q[M_TILES][4];
         read_queries(step / Dtype::PARTS, q);
 #pragma unroll
-        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
-#pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
             load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
-            Dtype::take_part(k, step % Dtype::PARTS);
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
@@ -1296,7 +1248,6 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
                 probs[m][2 * half] = Dtype::pack(x[0], x[1]);
                 probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
             }
-            dropout.drop(probs[m], m, n);
         }
 #pragma unroll
         for (int d = 0; d < D_TILES; d += 2) {
@@ -1456,7 +1407,6 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     if (whole && form.serves(block, scores)) {
         form.to_exponents(block, normalizer, scores);
     } else {
-        modify(block, tile.kv_first, scores);
         mask.prepare(block, tile.kv_first);
         mask.apply(block, tile.kv_first, scores);
         normalizer.to_exponents(scores);
@@ -1683,7 +1633,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 
     // FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
     Out out = {};
-    Normalizer<M_TILES> normalizer(block.magnitude);
+    Normalizer<M_TILES> normalizer(block.unit());
 
     // FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
     for (; stream.live(); stream.step()) {

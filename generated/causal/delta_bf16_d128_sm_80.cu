@@ -3,10 +3,10 @@
 //
 // Contents, by line:
 //    13  leaf code: element.cuh 13, math.cuh 27, bf16.cuh 57, statistics_floats.cuh 63,
-//        clear.cuh 84, dot.cuh 97, grid.cuh 146, row_blocks.cuh 214, tiles_1d.cuh 240
-//   262  parameters
-//   279  the kernel
-//   294    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
+//        clear.cuh 84, dot.cuh 97, grid.cuh 146, row_blocks.cuh 209, tiles_1d.cuh 235
+//   257  parameters
+//   274  the kernel
+//   289    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
 
 constexpr int ROW_ALIGNMENT = 16;
 
@@ -204,11 +204,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     }
     block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
     sequence = low;
-}
-
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
 // ---- row_blocks.cuh

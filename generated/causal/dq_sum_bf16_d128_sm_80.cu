@@ -3,9 +3,9 @@
 //
 // Contents, by line:
 //    12  leaf code: element.cuh 12, math.cuh 17, bf16.cuh 48, add_scalar.cuh 63,
-//        finished_before.cuh 73, output.cuh 82, grid.cuh 166, row_blocks.cuh 228, tiles_1d.cuh 254
-//   280  parameters
-//   292  the kernel
+//        finished_before.cuh 73, output.cuh 82, grid.cuh 166, row_blocks.cuh 223, tiles_1d.cuh 249
+//   275  parameters
+//   287  the kernel
 
 constexpr int ROW_ALIGNMENT = 16;
 
@@ -218,11 +218,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     }
     block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
     sequence = low;
-}
-
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
 // ---- row_blocks.cuh

@@ -3,9 +3,9 @@
 //
 // Contents, by line:
 //    12  leaf code: element.cuh 12, math.cuh 17, bf16.cuh 48, add_vector.cuh 63, finished.cuh 76,
-//        output.cuh 112, grid.cuh 196, row_blocks.cuh 258, tiles_1d.cuh 284
-//   310  parameters
-//   322  the kernel
+//        output.cuh 112, grid.cuh 196, row_blocks.cuh 253, tiles_1d.cuh 279
+//   305  parameters
+//   317  the kernel
 
 constexpr int ROW_ALIGNMENT = 64;
 
@@ -248,11 +248,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     }
     block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
     sequence = low;
-}
-
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
 // ---- row_blocks.cuh

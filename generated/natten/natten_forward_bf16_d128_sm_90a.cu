@@ -2,41 +2,40 @@
 // Written by attncc 0.2.0 from specs/natten.attn (sha256 a6f607b8720dce4a). Do not edit.
 //
 // Contents, by line:
-//    73  sizes
-//    90  leaf code: element.cuh 92, math.cuh 97, bf16.cuh 204, running_max.cuh 228,
-//        stale_max_softmax.cuh 261, keep_all.cuh 399, tiles_1d.cuh 410, grid.cuh 434,
-//        length_holds.cuh 576, keys_in_rows.cuh 585, output.cuh 593, head_rows.cuh 695,
-//        kept_rows.cuh 736, key_bits.cuh 758, rotation.cuh 786, scores.cuh 798, pair_tests.cuh 851,
-//        tile_kind.cuh 864, tiles.cuh 869
-//   907  natten: Params 909, Context 925, make_context 934, Row 941, make_row 949, keep_bits 973,
-//        KvBounds 988, kv_bounds 992, tile_kind 1002
-//  1029  a block of queries
-//  1197  leaf code, continued: tile_scheduler.cuh 1199, group_tiles.cuh 1221,
-//        descending_tiles.cuh 1244, lanes.cuh 1289, layout.cuh 1305, mma_16bit.cuh 1367,
-//        barrier.cuh 1427, words.cuh 1487, pipeline.cuh 1511, tma.cuh 1651, tma_1d.cuh 1680,
-//        cluster_none.cuh 1714, kv_in_rows.cuh 1735, ping_pong_none.cuh 1746, wgmma.cuh 1755,
-//        values_loaded.cuh 1827, rounded_late.cuh 1852, warpgroup.cuh 1865
-//  1900  what the warps share
-//  1945  the planner
-//  1988  the producer
-//  2012    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2097    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2124  queries times keys
-//  2182  the consumers
-//  2432    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2437    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2446    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2450    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2453    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2456    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2459    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2479    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2497    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2513    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2523  the kernel
-//  2531    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2542    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2554    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    72  sizes
+//    88  leaf code: element.cuh 90, math.cuh 95, bf16.cuh 194, running_max.cuh 218,
+//        stale_max_softmax.cuh 251, keep_all.cuh 364, tiles_1d.cuh 372, grid.cuh 396,
+//        length_holds.cuh 525, keys_in_rows.cuh 534, output.cuh 542, head_rows.cuh 636,
+//        kept_rows.cuh 671, key_bits.cuh 689, scores.cuh 717, tile_kind.cuh 739, tiles.cuh 744
+//   782  natten: Params 784, Context 800, make_context 809, Row 816, make_row 824, keep_bits 848,
+//        KvBounds 863, kv_bounds 867, tile_kind 877
+//   904  a block of queries
+//  1051  leaf code, continued: tile_scheduler.cuh 1053, group_tiles.cuh 1075,
+//        descending_tiles.cuh 1098, lanes.cuh 1143, layout.cuh 1159, mma_16bit.cuh 1208,
+//        barrier.cuh 1265, words.cuh 1325, pipeline.cuh 1349, tma.cuh 1489, tma_1d.cuh 1518,
+//        cluster_none.cuh 1552, kv_in_rows.cuh 1571, wgmma.cuh 1582, values_loaded.cuh 1655,
+//        rounded_late.cuh 1680, warpgroup.cuh 1693
+//  1728  what the warps share
+//  1773  the planner
+//  1816  the producer
+//  1840    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1925    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  1952  queries times keys
+//  1991  the consumers
+//  2229    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2233    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2242    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2246    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2249    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2251    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2254    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2274    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2291    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2307    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2315  the kernel
+//  2323    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2333    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2345    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"):
 // positions count pixels row by row, and each query sees the `kernel_width` x `kernel_height`
@@ -84,7 +83,6 @@ constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
 [[maybe_unused]] constexpr int WARP_KEYS = 64;  // of a tile, that a warp works on at once
 constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
-[[maybe_unused]] constexpr int SCORE_STEP = 8;  // of which so many at once become scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
 // ---------------------------------------------------------------- leaf code
@@ -103,13 +101,6 @@ struct bf16 { unsigned short bits; };
 __device__ __forceinline__ float exp2_flushed(float x) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
-__device__ __forceinline__ float log2_approximate(float x) {
-    float result;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
 
@@ -132,7 +123,6 @@ struct PowersOfTwo {
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
-    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
 /// The largest of the four values that the lanes of a quad hold.
@@ -341,31 +331,6 @@ struct Normalizer : RunningMax<M_TILES> {
         return __all_sync(~0u, all);
     }
 
-    /// Where they aren't: raises the maxima of rows with a sum beyond the limit, so that the largest of the probabilities
-    /// that are there is 2^FIRST, which rounds to itself: a key that outweighs all others needs that. Where it was hardly more,
-    /// and many are large, by 2^2, or each tile would come here. False if a sum isn't finite, nothing is changed then; and for
-    /// dtypes with so high a limit that this is as good as all cases.
-    template <int N_TILES>
-    __device__ __forceinline__ bool lowered(float (&probs)[M_TILES][N_TILES][4], float limit) {
-        if constexpr (Dtype::FIRST == 0) return false;
-        if (!max_still_valid(__int_as_float(0x7f7fffff))) return false;
-        each_row([&](int m, int r) {
-            float peak = 0;
-#pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) peak = fmaxf(peak, probs[m][i / 2][2 * r + i % 2]);
-            const float excess = fmaxf(log2_approximate(quad_max(peak)) - Dtype::FIRST, 2.0f);
-            const float step = quad_max(tile_sum[m][r]) > limit ? excess : 0.0f;
-            const float scale = exp2_flushed(-step);
-            offset[m][r] -= step;
-            rescale[m][r] = scale;
-            row_sum[m][r] *= scale;
-            tile_sum[m][r] *= scale;
-#pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) probs[m][i / 2][2 * r + i % 2] *= scale;
-        });
-        return true;
-    }
-
     __device__ __forceinline__ void end_tile() {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
     }
@@ -402,9 +367,6 @@ struct Normalizer : RunningMax<M_TILES> {
 template <int M_TILES>
 struct Dropout {
     __device__ __forceinline__ float scale() const { return 1; }
-
-    template <class Probs, class... Place>
-    __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
 // ---- tiles_1d.cuh
@@ -560,19 +522,6 @@ __device__ __forceinline__ Work find_queries(const Params& params, int index, in
     return work;
 }
 
-/// The work of this block in the q_outer grid.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
-    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
-    work.q_block = uniform(work.q_block);
-    work.split = uniform(work.split);
-    work.head = uniform(work.head);
-    work.sequence = uniform(work.sequence);
-    work.batch_index = uniform(work.batch_index);
-    find_rows(work, params);
-    return work;
-}
-
 // ---- length_holds.cuh
 
 /// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
@@ -666,14 +615,6 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// Stores the warp's rows of a tile whose row 0 goes to `target`.
-template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
-                                           int lane = threadIdx.x % 32) {
-    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
-}
-
 /// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
 template <int M_TILES>
 constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
@@ -699,12 +640,6 @@ template <class Order>
 struct QueryRows {
     const Work& work;
     int first, last;  // q_idx
-
-    /// The work of this block in the q_outer grid.
-    template <class Params>
-    static __device__ __forceinline__ Work find_work(const Params& params) {
-        return ::find_work<Order::BLOCK>(params, params.num_heads, 1);
-    }
 
     __device__ __forceinline__ QueryRows(const Work& work, int first)
         : work(work), first(first), last(Order::last(first, work.q_len)) {}
@@ -749,10 +684,6 @@ struct LaneRows {
         const int first = opaque(q_first + Order::offset(slot + threadIdx.x % 32 / 4));
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
-
-    /// Of the warp, where tiles are 1-D.
-    __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
-    __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
 
 // ---- key_bits.cuh
@@ -783,50 +714,7 @@ __device__ __forceinline__ unsigned remainder_bits(int place, int limit) {
     return bits;
 }
 
-// ---- rotation.cuh
-
-/// Moves the first STEP column tiles behind the others.
-template <int STEP, class Word, int N_TILES, int WORDS>
-__device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
-    Word first[STEP][WORDS];
-    memcpy(first, tiles, sizeof(first));
-#pragma unroll
-    for (int i = 0; i < WORDS * (N_TILES - STEP); ++i) tiles[i / WORDS][i % WORDS] = tiles[i / WORDS + STEP][i % WORDS];
-    memcpy(tiles[N_TILES - STEP], first, sizeof(first));
-}
-
 // ---- scores.cuh
-
-/// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
-/// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
-/// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round.
-template <int STEP, int M_TILES, int N_TILES, class Visit>
-__device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
-    auto round = [&](int column) {
-#pragma unroll
-        for (int n = 0; n < STEP; ++n)
-#pragma unroll
-            for (int side = 0; side < 2; ++side)
-#pragma unroll
-                for (int row = 0; row < 2 * M_TILES; ++row) {
-                    float& x = scores[row / 2][n][row % 2 * 2 + side];
-                    x = visit(row / 2, row % 2, column + 8 * n + side, x);
-                }
-    };
-    const int lane_column = threadIdx.x % 4 * 2;
-    if constexpr (STEP == N_TILES) {
-        round(lane_column);
-    } else {
-        static_assert(N_TILES % STEP == 0, "all rounds are alike");
-#pragma unroll 1
-        for (int first = 0; first < N_TILES; first += STEP) {
-            round(lane_column + 8 * first);
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
-        }
-    }
-}
 
 /// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
 template <class KvOrder>
@@ -847,19 +735,6 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
             x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
         }
 }
-
-// ---- pair_tests.cuh
-
-/// What of a mask is tested, where it is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the
-/// other way.
-template <class KvOrder, int M_TILES, int N_TILES>
-struct Tests {
-    template <class Row, class Test>
-    __device__ __forceinline__ Tests(const Row (&)[M_TILES][2], int, Test) {}
-
-    /// Nothing is known as bits.
-    __device__ __forceinline__ unsigned bits(int, int, int) const { return ~0u; }
-};
 
 // ---- tile_kind.cuh
 
@@ -962,7 +837,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_3 = smaller + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller - 6;
-#line 966 "natten_forward_bf16_d128_sm_90a.cu"
+#line 841 "natten_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -979,7 +854,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 20 "specs/natten.attn"
     const unsigned keep_1 = bits & remainder_bits<64, 1>(remainder, row.limit_3);
     const unsigned keep_2 = ~bits_below(row.limit_2 - kv_idx) & bits_below(row.limit - kv_idx);
-#line 983 "natten_forward_bf16_d128_sm_90a.cu"
+#line 858 "natten_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -1081,10 +956,8 @@ struct QueryBlock {
         for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
     }
 
-    /// What the score lines make of a product.
-    __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
-        return score;
-    }
+    /// Natural units in one unit of the scores; score lines have made them natural.
+    __device__ __forceinline__ float unit() const { return magnitude; }
 
     /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
     template <class RowOf>
@@ -1098,12 +971,6 @@ struct QueryBlock {
         return sink_of([&] { return row(m, r); });
     }
 
-    /// What of the mask must be tested for each pair.
-    __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
-        bool kept = true;
-        return kept;
-    }
-
     /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
     __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
         unsigned bits = ~0u;
@@ -1112,20 +979,13 @@ struct QueryBlock {
     }
 };
 
-/// The score lines of a tile, all of which is kept, pair by pair. The interface is that of whole_tile_form.cu.j2.
+/// A tile all of which is kept, without score lines. The interface is that of whole_tile_form.cu.j2.
 struct WholeTile {
-    Tile tile;
-
-    __device__ __forceinline__ void prepare(const QueryBlock&, const Tile& tile) { this->tile = tile; }
+    __device__ __forceinline__ void prepare(const QueryBlock&, const Tile&) {}
     __device__ __forceinline__ bool serves(const QueryBlock&, const Scores&) const { return true; }
 
-    __device__ __forceinline__ void to_exponents(const QueryBlock& block, const Normalizer<M_TILES>& normalizer,
-                                                 Scores& scores) const {
-        Row rows[M_TILES][2];
-        block.make_rows(rows);
-        each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
-            return normalizer.exponent(m, r, block.modified(rows[m][r], tile.kv_first + KvOrder::offset(column), x));
-        });
+    __device__ __forceinline__ void to_exponents(const QueryBlock&, const Normalizer<M_TILES>& normalizer, Scores& scores) const {
+        normalizer.to_exponents(scores);
     }
 };
 /// What is kept of a tile, but for tests of pairs: bits, which need no scores. As in key_bits.cuh, for each row of the lane.
@@ -1135,17 +995,14 @@ struct TileMask {
     unsigned kept[M_TILES][2][GROUPS];
 
     __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
-        Row rows[M_TILES][2];
-        block.make_rows(rows);
         const int keys = block.context.kv_len - kv_first;
-        const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, [&](const Row& row, int key) {
-            return block.keeps(row, kv_first + key);
-        });
+        Row rows[M_TILES][2];  // not read, but without them ptxas schedules some kernels in another way
+        block.make_rows(rows);
 #pragma unroll
         for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
             const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
             const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
-            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
+            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key);
             kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
         }
     }
@@ -1157,9 +1014,6 @@ struct TileMask {
         mask_scores(scores, kept, masked);
     }
 };
-/// The products of a tile to scores, but for the mask.
-__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
-}
 using OutColumns = ColumnsInPairs;  // of accumulators
 
 /// What is known of the warp's rows when all keys are done.
@@ -1349,19 +1203,6 @@ struct SharedTile {
         if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
         return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
     }
-
-    /// An address, and how far it is to those of 8, 16, 24, ... rows below, in bytes a row.
-    struct Place {
-        unsigned address;
-        int row_bytes;
-    };
-
-    /// The place of a chunk, neither it nor the row constant.
-    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
-        if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
-        if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
-        return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
-    }
 };
 
 // ---- mma_16bit.cuh
@@ -1390,12 +1231,9 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
         unsigned q[M_TILES][4];
         read_queries(step / Dtype::PARTS, q);
 #pragma unroll
-        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
-#pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
             load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
-            Dtype::take_part(k, step % Dtype::PARTS);
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
@@ -1722,8 +1560,6 @@ struct Leaver {
 /// Thread blocks that load all their tiles themselves. The interface is that of cluster_of_two.cuh.
 struct Cluster {
     static constexpr __device__ int blocks() { return 1; }
-    static __device__ __forceinline__ void begin() {}
-    static __device__ __forceinline__ void end() {}
 
     template <class Tile, class Order>
     static __device__ __forceinline__ void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position,
@@ -1743,24 +1579,16 @@ __device__ __forceinline__ void load_kv(unsigned target, const TensorMap& map, u
                                       coordinate(kv_batch(params, work), batch_stride), operand);
 }
 
-// ---- ping_pong_none.cuh
-
-/// Warpgroups that don't wait for each other. The interface is that of ping_pong.cuh.
-struct PingPong {
-    static __device__ __forceinline__ void take(int) {}
-    static __device__ __forceinline__ void begin(int) {}
-    static __device__ __forceinline__ void end(int) {}
-};
-
 // ---- wgmma.cuh
 
 // Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the 128-byte
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
 
-// Operands of products: the accumulators of a column tile, and a step's registers of A.
+// Operands of products: the accumulators of a column tile; how much further a step's B is, and its A, or A's registers.
 #define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
-#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
+#define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
+#define A_IN_REGISTERS(step) "n"(BSteps::at(step)), "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -2124,52 +1952,33 @@ struct Producer {
 // ---------------------------------------------------------------- queries times keys
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 8 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
-    "}"
+#define STEP(b_step, a_step, adds) \
+    "add.s64 b, %33, %" #b_step "; add.s64 a, %34, %" #a_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+    "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[8][4],
     unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %37; add.s64 a, %34, %38;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %39; add.s64 a, %34, %40;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %41; add.s64 a, %34, %42;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %43; add.s64 a, %34, %44;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %45; add.s64 a, %34, %46;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %47; add.s64 a, %34, %48;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %49; add.s64 a, %34, %50;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more)
+        STEP(43, 44, more) STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7)
-        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
-          "n"(BSteps::at(7)), "n"(ASteps::at(7))
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
+          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7)
     );
 }
-#undef SUM
+#undef STEP
 
 /// A warpgroup's rows of Q as its products take them: from shared memory, but for the first columns, if registers hold them.
 struct Queries {
     const unsigned address;
     const unsigned long long tile;  // its matrix descriptor
-    /// Takes the warp's part of what is held; the tile must be whole.
-    __device__ __forceinline__ void hold() {
-    }
 
     /// Starts Q K^T; `keys` is the descriptor of the K tile.
     __device__ __forceinline__ void start_scores(Scores& scores, unsigned long long keys) const {
@@ -2182,36 +1991,31 @@ struct Queries {
 // ---------------------------------------------------------------- the consumers
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 4 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    "%56, %57, %58, %59, %60, %61, %62, %63" \
-    "}"
+#define STEP(b_step, a0, a1, a2, a3, adds) \
+    "add.s64 b, %65, %" #b_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
 __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
     const unsigned (&a)[4][4], unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
-        "add.s64 b, %65, %66;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%67, %68, %69, %70}, b, first, 1, 1, 1;\n"
-        "add.s64 b, %65, %71;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%72, %73, %74, %75}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %76;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%77, %78, %79, %80}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %81;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%82, %83, %84, %85}, b, more, 1, 1, 1;\n"
+        STEP(66, 67, 68, 69, 70, first) STEP(71, 72, 73, 74, 75, more)
+        STEP(76, 77, 78, 79, 80, more) STEP(81, 82, 83, 84, 85, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
           SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
-        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1),
-          "n"(BSteps::at(2)), A_WORDS(2), "n"(BSteps::at(3)), A_WORDS(3)
+        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0), A_IN_REGISTERS(1), A_IN_REGISTERS(2),
+          A_IN_REGISTERS(3)
     );
 }
-#undef SUM
+#undef STEP
 
 /// A warpgroup: 64 rows of each block of queries. Q K^T of a tile runs beside P V of the one before it.
 struct Consumer {
@@ -2255,7 +2059,6 @@ struct Consumer {
 
     /// P V of the tile that begins at `kv_first`. Dropout, which takes long, waits until Q K^T of the next one is under way.
     __device__ __forceinline__ void start_output(QueryBlock& block, int kv_first) {
-        block.dropout.drop(probs, kv_first);
         wait_for_values(values);
         const unsigned long long v = tiles + (VALUES_FORM + (Shared::VALUES >> 4)) + (long long)values.stage * (ValuesTile::BYTES >> 4);
         wgmma_fence();
@@ -2308,7 +2111,6 @@ struct Consumer {
     }
 
     /// Keys stay until the tile is done: its scores may have to be computed again.
-    __device__ __forceinline__ void scores_done() {}
     __device__ __forceinline__ void tile_done() { release_keys(); }
 
     /// Probabilities to operands, whose registers P V of the tile before leaves only now: the longer that has, the better.
@@ -2337,13 +2139,9 @@ struct Consumer {
     /// The rest of such a tile. False if the old maxima were no longer valid; the scores are lost then.
     template <class OutputDone>
     __device__ __forceinline__ bool finish_stale_max(Normalizer<1>& normalizer, Rounded& rounded, bool valid, OutputDone output_done) {
-        if (!valid) {
-            if (!normalizer.lowered(scores, STALE_MAX_LIMIT)) return false;
-            round(rounded);
-        }
+        if (!valid) return false;
         output_done();
         rounded.hand_over(probs, scores[0]);
-        if (!valid) normalizer.rescale_rows(out);
         return true;
     }
 
@@ -2418,7 +2216,6 @@ struct Consumer {
     /// The products of a tile to scores; pairs are tested for STEP column tiles at once.
     template <int STEP = N_TILES>
     __device__ __forceinline__ void to_scores(const QueryBlock& block, const Tile& tile) {
-        modify(block, tile.kv_first, scores);
         if (!full(tile)) mask.apply<STEP>(block, tile.kv_first, scores);
     }
 
@@ -2433,7 +2230,6 @@ struct Consumer {
         start_scores(block, tile);
         prepare_mask(block, tile);
         wgmma_wait<0>(scores);
-        scores_done();
         // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
         online_softmax_step(normalizer, block, tile, [] {});
         normalizer.end_tile();
@@ -2452,7 +2248,6 @@ struct Consumer {
             prepare_mask(block, info.tile);
             // FlashAttention-3, Algorithm 2, line 12: wait for S_next.
             wgmma_wait<1>(scores);
-            scores_done();
             // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
             next_tile(normalizer, block, info.tile, [&] { wgmma_wait<0>(out); });
             normalizer.end_tile();
@@ -2492,10 +2287,9 @@ struct Consumer {
         place(info);
         if (info.loaded) {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
-            queries.hold();
         }
         // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-        Normalizer<1> normalizer(block.magnitude);
+        Normalizer<1> normalizer(block.unit());
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
         if (info.loaded) {
@@ -2507,7 +2301,7 @@ struct Consumer {
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
         const float out_scale = block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len);
-        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+        auto sink = [&](int m, int r) { return NEGATIVE_INFINITY; };
         const Finished finished(normalizer, sink, out_scale);
         const Rows rows(params, done);
         // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
@@ -2515,9 +2309,7 @@ struct Consumer {
     }
 
     __device__ __forceinline__ void run() {
-        PingPong::begin(warpgroup);
         for (TileInfo info = read_tile_info(); !info.end; info = read_tile_info()) work_on(info);
-        PingPong::end(warpgroup);
     }
 };
 // ---------------------------------------------------------------- the kernel
@@ -2536,7 +2328,6 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         tma_prefetch(v_map);
     }
     __syncthreads();
-    Cluster::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
@@ -2556,5 +2347,4 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         Consumer consumer(params, shared, warpgroup);
         consumer.run();
     }
-    Cluster::end();
 }

@@ -2,41 +2,40 @@
 // Written by attncc 0.2.0 from specs/natten.attn (sha256 a6f607b8720dce4a). Do not edit.
 //
 // Contents, by line:
-//    75  sizes
-//    92  leaf code: element.cuh 94, math.cuh 99, bf16.cuh 206, running_max.cuh 230,
-//        stale_max_softmax.cuh 263, keep_all.cuh 401, tiles_2d.cuh 412, key_bits.cuh 447,
-//        windows.cuh 465, grid.cuh 533, length_holds.cuh 675, keys_in_rows.cuh 684, output.cuh 692,
-//        head_rows.cuh 794, kept_rows.cuh 835, rotation.cuh 857, scores.cuh 869, tile_kind.cuh 915,
-//        tiles.cuh 920
-//   949  natten: Params 951, Context 967, make_context 976, Row 983, make_row 991, keep_bits 1013,
-//        column_bits 1026, KvBounds 1039, kv_bounds 1043
-//  1057  a block of queries
-//  1221  leaf code, continued: tile_scheduler.cuh 1223, group_tiles.cuh 1245,
-//        window_tiles.cuh 1274, lanes.cuh 1299, layout.cuh 1315, mma_16bit.cuh 1377,
-//        barrier.cuh 1437, words.cuh 1497, pipeline.cuh 1521, tma.cuh 1661, tma_2d.cuh 1680,
-//        cluster_none.cuh 1727, kv_in_rows.cuh 1748, ping_pong_none.cuh 1759, wgmma.cuh 1768,
-//        values_loaded.cuh 1840, rounded_late.cuh 1865, warpgroup.cuh 1878
-//  1913  what the warps share
-//  1959  the planner
-//  2002  the producer
-//  2026    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2109    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2136  queries times keys
-//  2195  the consumers
-//  2448    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2453    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2462    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2466    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2469    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2472    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2475    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2495    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2514    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2530    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2540  the kernel
-//  2548    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2559    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2571    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    74  sizes
+//    90  leaf code: element.cuh 92, math.cuh 97, bf16.cuh 196, running_max.cuh 220,
+//        stale_max_softmax.cuh 253, keep_all.cuh 366, tiles_2d.cuh 374, key_bits.cuh 409,
+//        windows.cuh 427, grid.cuh 495, length_holds.cuh 624, keys_in_rows.cuh 633, output.cuh 641,
+//        head_rows.cuh 735, kept_rows.cuh 770, scores.cuh 788, tile_kind.cuh 803, tiles.cuh 808
+//   837  natten: Params 839, Context 855, make_context 864, Row 871, make_row 879, keep_bits 901,
+//        column_bits 914, KvBounds 927, kv_bounds 931
+//   945  a block of queries
+//  1087  leaf code, continued: tile_scheduler.cuh 1089, group_tiles.cuh 1111,
+//        window_tiles.cuh 1140, lanes.cuh 1165, layout.cuh 1181, mma_16bit.cuh 1230,
+//        barrier.cuh 1287, words.cuh 1347, pipeline.cuh 1371, tma.cuh 1511, tma_2d.cuh 1530,
+//        cluster_none.cuh 1577, kv_in_rows.cuh 1596, wgmma.cuh 1607, values_loaded.cuh 1680,
+//        rounded_late.cuh 1705, warpgroup.cuh 1718
+//  1753  what the warps share
+//  1799  the planner
+//  1842  the producer
+//  1866    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1949    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  1976  queries times keys
+//  2016  the consumers
+//  2255    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2259    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2268    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2272    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2275    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2277    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2280    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2300    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2318    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2334    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2342  the kernel
+//  2350    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2360    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2372    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"):
 // positions count pixels row by row, and each query sees the `kernel_width` x `kernel_height`
@@ -86,7 +85,6 @@ constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
 [[maybe_unused]] constexpr int WARP_KEYS = 80;  // of a tile, that a warp works on at once
 constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
-[[maybe_unused]] constexpr int SCORE_STEP = 10;  // of which so many at once become scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
 // ---------------------------------------------------------------- leaf code
@@ -105,13 +103,6 @@ struct bf16 { unsigned short bits; };
 __device__ __forceinline__ float exp2_flushed(float x) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
-__device__ __forceinline__ float log2_approximate(float x) {
-    float result;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
 
@@ -134,7 +125,6 @@ struct PowersOfTwo {
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
-    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
 /// The largest of the four values that the lanes of a quad hold.
@@ -343,31 +333,6 @@ struct Normalizer : RunningMax<M_TILES> {
         return __all_sync(~0u, all);
     }
 
-    /// Where they aren't: raises the maxima of rows with a sum beyond the limit, so that the largest of the probabilities
-    /// that are there is 2^FIRST, which rounds to itself: a key that outweighs all others needs that. Where it was hardly more,
-    /// and many are large, by 2^2, or each tile would come here. False if a sum isn't finite, nothing is changed then; and for
-    /// dtypes with so high a limit that this is as good as all cases.
-    template <int N_TILES>
-    __device__ __forceinline__ bool lowered(float (&probs)[M_TILES][N_TILES][4], float limit) {
-        if constexpr (Dtype::FIRST == 0) return false;
-        if (!max_still_valid(__int_as_float(0x7f7fffff))) return false;
-        each_row([&](int m, int r) {
-            float peak = 0;
-#pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) peak = fmaxf(peak, probs[m][i / 2][2 * r + i % 2]);
-            const float excess = fmaxf(log2_approximate(quad_max(peak)) - Dtype::FIRST, 2.0f);
-            const float step = quad_max(tile_sum[m][r]) > limit ? excess : 0.0f;
-            const float scale = exp2_flushed(-step);
-            offset[m][r] -= step;
-            rescale[m][r] = scale;
-            row_sum[m][r] *= scale;
-            tile_sum[m][r] *= scale;
-#pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) probs[m][i / 2][2 * r + i % 2] *= scale;
-        });
-        return true;
-    }
-
     __device__ __forceinline__ void end_tile() {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
     }
@@ -404,9 +369,6 @@ struct Normalizer : RunningMax<M_TILES> {
 template <int M_TILES>
 struct Dropout {
     __device__ __forceinline__ float scale() const { return 1; }
-
-    template <class Probs, class... Place>
-    __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
 // ---- tiles_2d.cuh
@@ -659,19 +621,6 @@ __device__ __forceinline__ Work find_queries(const Params& params, int index, in
     return work;
 }
 
-/// The work of this block in the q_outer grid.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
-    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
-    work.q_block = uniform(work.q_block);
-    work.split = uniform(work.split);
-    work.head = uniform(work.head);
-    work.sequence = uniform(work.sequence);
-    work.batch_index = uniform(work.batch_index);
-    find_rows(work, params);
-    return work;
-}
-
 // ---- length_holds.cuh
 
 /// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
@@ -765,14 +714,6 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// Stores the warp's rows of a tile whose row 0 goes to `target`.
-template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
-                                           int lane = threadIdx.x % 32) {
-    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
-}
-
 /// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
 template <int M_TILES>
 constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
@@ -798,12 +739,6 @@ template <class Order>
 struct QueryRows {
     const Work& work;
     int first, last;  // q_idx
-
-    /// The work of this block in the q_outer grid.
-    template <class Params>
-    static __device__ __forceinline__ Work find_work(const Params& params) {
-        return ::find_work<Order::BLOCK>(params, params.num_heads, 1);
-    }
 
     __device__ __forceinline__ QueryRows(const Work& work, int first)
         : work(work), first(first), last(Order::last(first, work.q_len)) {}
@@ -848,56 +783,9 @@ struct LaneRows {
         const int first = opaque(q_first + Order::offset(slot + threadIdx.x % 32 / 4));
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
-
-    /// Of the warp, where tiles are 1-D.
-    __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
-    __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
 
-// ---- rotation.cuh
-
-/// Moves the first STEP column tiles behind the others.
-template <int STEP, class Word, int N_TILES, int WORDS>
-__device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
-    Word first[STEP][WORDS];
-    memcpy(first, tiles, sizeof(first));
-#pragma unroll
-    for (int i = 0; i < WORDS * (N_TILES - STEP); ++i) tiles[i / WORDS][i % WORDS] = tiles[i / WORDS + STEP][i % WORDS];
-    memcpy(tiles[N_TILES - STEP], first, sizeof(first));
-}
-
 // ---- scores.cuh
-
-/// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
-/// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
-/// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round.
-template <int STEP, int M_TILES, int N_TILES, class Visit>
-__device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
-    auto round = [&](int column) {
-#pragma unroll
-        for (int n = 0; n < STEP; ++n)
-#pragma unroll
-            for (int side = 0; side < 2; ++side)
-#pragma unroll
-                for (int row = 0; row < 2 * M_TILES; ++row) {
-                    float& x = scores[row / 2][n][row % 2 * 2 + side];
-                    x = visit(row / 2, row % 2, column + 8 * n + side, x);
-                }
-    };
-    const int lane_column = threadIdx.x % 4 * 2;
-    if constexpr (STEP == N_TILES) {
-        round(lane_column);
-    } else {
-        static_assert(N_TILES % STEP == 0, "all rounds are alike");
-#pragma unroll 1
-        for (int first = 0; first < N_TILES; first += STEP) {
-            round(lane_column + 8 * first);
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
-        }
-    }
-}
 
 /// Masks what the bits leave out: those of each row and group of 32 positions that the lane holds.
 template <int M_TILES, int N_TILES, int GROUPS>
@@ -1004,7 +892,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_3 = smaller_2 + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller_2 - 6;
-#line 1008 "natten_patches_bf16_d128_sm_90a.cu"
+#line 896 "natten_patches_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1018,7 +906,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned bits = ~rows_below<20, 4>(row.limit_2 - quotient);
 #line 21 "specs/natten.attn"
     return bits & rows_below<20, 4>(row.limit - quotient);
-#line 1022 "natten_patches_bf16_d128_sm_90a.cu"
+#line 910 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // let center = clamp(place, before, size - 1 - after)
@@ -1031,7 +919,7 @@ __device__ __forceinline__ unsigned column_bits(
     const unsigned bits = ~columns_below<20, 4>(row.limit_4 - remainder);
 #line 20 "specs/natten.attn"
     return bits & columns_below<20, 4>(row.limit_3 - remainder);
-#line 1035 "natten_patches_bf16_d128_sm_90a.cu"
+#line 923 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1093,25 +981,13 @@ struct QueryBlock {
         return range;
     }
 
-    __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
-        TileKind kind = PARTIAL;
-        return kind;
-    }
-
     /// A row of the lane.
     __device__ __forceinline__ Row row(int m, int r) const {
         return make_row(params, context, lane_rows.q_idx(m, r));
     }
 
-    __device__ __forceinline__ void make_rows(Row (&rows)[M_TILES][2]) const {
-#pragma unroll
-        for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
-    }
-
-    /// What the score lines make of a product.
-    __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
-        return score;
-    }
+    /// Natural units in one unit of the scores; score lines have made them natural.
+    __device__ __forceinline__ float unit() const { return magnitude; }
 
     /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
     template <class RowOf>
@@ -1133,20 +1009,13 @@ struct QueryBlock {
     }
 };
 
-/// The score lines of a tile, all of which is kept, pair by pair. The interface is that of whole_tile_form.cu.j2.
+/// A tile all of which is kept, without score lines. The interface is that of whole_tile_form.cu.j2.
 struct WholeTile {
-    Tile tile;
-
-    __device__ __forceinline__ void prepare(const QueryBlock&, const Tile& tile) { this->tile = tile; }
+    __device__ __forceinline__ void prepare(const QueryBlock&, const Tile&) {}
     __device__ __forceinline__ bool serves(const QueryBlock&, const Scores&) const { return true; }
 
-    __device__ __forceinline__ void to_exponents(const QueryBlock& block, const Normalizer<M_TILES>& normalizer,
-                                                 Scores& scores) const {
-        Row rows[M_TILES][2];
-        block.make_rows(rows);
-        each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
-            return normalizer.exponent(m, r, block.modified(rows[m][r], tile.kv_first + KvOrder::offset(column), x));
-        });
+    __device__ __forceinline__ void to_exponents(const QueryBlock&, const Normalizer<M_TILES>& normalizer, Scores& scores) const {
+        normalizer.to_exponents(scores);
     }
 };
 /// What is kept of a window's tile: bits, which need no scores. What doesn't depend on the keys' rows is the same in all
@@ -1181,9 +1050,6 @@ struct TileMask {
         mask_scores(scores, kept, Normalizer<M_TILES>::masked());
     }
 };
-/// The products of a tile to scores, but for the mask.
-__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
-}
 using OutColumns = ColumnsInPairs;  // of accumulators
 
 /// What is known of the warp's rows when all keys are done.
@@ -1359,19 +1225,6 @@ struct SharedTile {
         if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
         return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
     }
-
-    /// An address, and how far it is to those of 8, 16, 24, ... rows below, in bytes a row.
-    struct Place {
-        unsigned address;
-        int row_bytes;
-    };
-
-    /// The place of a chunk, neither it nor the row constant.
-    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
-        if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
-        if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
-        return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
-    }
 };
 
 // ---- mma_16bit.cuh
@@ -1400,12 +1253,9 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
         unsigned q[M_TILES][4];
         read_queries(step / Dtype::PARTS, q);
 #pragma unroll
-        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
-#pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
             load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
-            Dtype::take_part(k, step % Dtype::PARTS);
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
@@ -1735,8 +1585,6 @@ struct Leaver {
 /// Thread blocks that load all their tiles themselves. The interface is that of cluster_of_two.cuh.
 struct Cluster {
     static constexpr __device__ int blocks() { return 1; }
-    static __device__ __forceinline__ void begin() {}
-    static __device__ __forceinline__ void end() {}
 
     template <class Tile, class Order>
     static __device__ __forceinline__ void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position,
@@ -1756,24 +1604,16 @@ __device__ __forceinline__ void load_kv(unsigned target, const TensorMap& map, u
                                       coordinate(kv_batch(params, work), batch_stride), operand);
 }
 
-// ---- ping_pong_none.cuh
-
-/// Warpgroups that don't wait for each other. The interface is that of ping_pong.cuh.
-struct PingPong {
-    static __device__ __forceinline__ void take(int) {}
-    static __device__ __forceinline__ void begin(int) {}
-    static __device__ __forceinline__ void end(int) {}
-};
-
 // ---- wgmma.cuh
 
 // Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the 128-byte
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
 
-// Operands of products: the accumulators of a column tile, and a step's registers of A.
+// Operands of products: the accumulators of a column tile; how much further a step's B is, and its A, or A's registers.
 #define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
-#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
+#define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
+#define A_IN_REGISTERS(step) "n"(BSteps::at(step)), "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -2136,53 +1976,34 @@ struct Producer {
 // ---------------------------------------------------------------- queries times keys
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 80, over 8 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    "%38, %39" \
-    "}"
+#define STEP(b_step, a_step, adds) \
+    "add.s64 b, %41, %" #b_step "; add.s64 a, %42, %" #a_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    " %38, %39" \
+    "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[10][4],
     unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %40, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %41, %43; add.s64 a, %42, %44;\n"
-        "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %41, %45; add.s64 a, %42, %46;\n"
-        "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %41, %47; add.s64 a, %42, %48;\n"
-        "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %41, %49; add.s64 a, %42, %50;\n"
-        "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %41, %51; add.s64 a, %42, %52;\n"
-        "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %41, %53; add.s64 a, %42, %54;\n"
-        "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %41, %55; add.s64 a, %42, %56;\n"
-        "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %41, %57; add.s64 a, %42, %58;\n"
-        "wgmma.mma_async.sync.aligned.m64n80k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        STEP(43, 44, first) STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more)
+        STEP(51, 52, more) STEP(53, 54, more) STEP(55, 56, more) STEP(57, 58, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7), SUM_TILE(8), SUM_TILE(9)
-        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
-          "n"(BSteps::at(7)), "n"(ASteps::at(7))
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
+          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7)
     );
 }
-#undef SUM
+#undef STEP
 
 /// A warpgroup's rows of Q as its products take them: from shared memory, but for the first columns, if registers hold them.
 struct Queries {
     const unsigned address;
     const unsigned long long tile;  // its matrix descriptor
-    /// Takes the warp's part of what is held; the tile must be whole.
-    __device__ __forceinline__ void hold() {
-    }
 
     /// Starts Q K^T; `keys` is the descriptor of the K tile.
     __device__ __forceinline__ void start_scores(Scores& scores, unsigned long long keys) const {
@@ -2195,39 +2016,32 @@ struct Queries {
 // ---------------------------------------------------------------- the consumers
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 5 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    "%56, %57, %58, %59, %60, %61, %62, %63" \
-    "}"
+#define STEP(b_step, a0, a1, a2, a3, adds) \
+    "add.s64 b, %65, %" #b_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
 __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
     const unsigned (&a)[5][4], unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
-        "add.s64 b, %65, %66;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%67, %68, %69, %70}, b, first, 1, 1, 1;\n"
-        "add.s64 b, %65, %71;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%72, %73, %74, %75}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %76;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%77, %78, %79, %80}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %81;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%82, %83, %84, %85}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %86;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%87, %88, %89, %90}, b, more, 1, 1, 1;\n"
+        STEP(66, 67, 68, 69, 70, first) STEP(71, 72, 73, 74, 75, more)
+        STEP(76, 77, 78, 79, 80, more) STEP(81, 82, 83, 84, 85, more)
+        STEP(86, 87, 88, 89, 90, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
           SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
-        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1),
-          "n"(BSteps::at(2)), A_WORDS(2), "n"(BSteps::at(3)), A_WORDS(3),
-          "n"(BSteps::at(4)), A_WORDS(4)
+        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0), A_IN_REGISTERS(1), A_IN_REGISTERS(2),
+          A_IN_REGISTERS(3), A_IN_REGISTERS(4)
     );
 }
-#undef SUM
+#undef STEP
 
 /// A warpgroup: 64 rows of each block of queries. Q K^T of a tile runs beside P V of the one before it.
 struct Consumer {
@@ -2271,7 +2085,6 @@ struct Consumer {
 
     /// P V of the tile that begins at `kv_first`. Dropout, which takes long, waits until Q K^T of the next one is under way.
     __device__ __forceinline__ void start_output(QueryBlock& block, int kv_first) {
-        block.dropout.drop(probs, kv_first);
         wait_for_values(values);
         const unsigned long long v = tiles + (VALUES_FORM + (Shared::VALUES >> 4)) + (long long)values.stage * (ValuesTile::BYTES >> 4);
         wgmma_fence();
@@ -2324,7 +2137,6 @@ struct Consumer {
     }
 
     /// Keys stay until the tile is done: its scores may have to be computed again.
-    __device__ __forceinline__ void scores_done() {}
     __device__ __forceinline__ void tile_done() { release_keys(); }
 
     /// Probabilities to operands, whose registers P V of the tile before leaves only now: the longer that has, the better.
@@ -2353,13 +2165,9 @@ struct Consumer {
     /// The rest of such a tile. False if the old maxima were no longer valid; the scores are lost then.
     template <class OutputDone>
     __device__ __forceinline__ bool finish_stale_max(Normalizer<1>& normalizer, Rounded& rounded, bool valid, OutputDone output_done) {
-        if (!valid) {
-            if (!normalizer.lowered(scores, STALE_MAX_LIMIT)) return false;
-            round(rounded);
-        }
+        if (!valid) return false;
         output_done();
         rounded.hand_over(probs, scores[0]);
-        if (!valid) normalizer.rescale_rows(out);
         return true;
     }
 
@@ -2434,7 +2242,6 @@ struct Consumer {
     /// The products of a tile to scores; pairs are tested for STEP column tiles at once.
     template <int STEP = N_TILES>
     __device__ __forceinline__ void to_scores(const QueryBlock& block, const Tile& tile) {
-        modify(block, tile.kv_first, scores);
         if (!full(tile)) mask.apply<STEP>(block, tile.kv_first, scores);
     }
 
@@ -2449,7 +2256,6 @@ struct Consumer {
         start_scores(block, tile);
         prepare_mask(block, tile);
         wgmma_wait<0>(scores);
-        scores_done();
         // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
         online_softmax_step(normalizer, block, tile, [] {});
         normalizer.end_tile();
@@ -2468,7 +2274,6 @@ struct Consumer {
             prepare_mask(block, info.tile);
             // FlashAttention-3, Algorithm 2, line 12: wait for S_next.
             wgmma_wait<1>(scores);
-            scores_done();
             // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
             next_tile(normalizer, block, info.tile, [&] { wgmma_wait<0>(out); });
             normalizer.end_tile();
@@ -2509,10 +2314,9 @@ struct Consumer {
         mask.column = -1;  // those of the block are to be found
         if (info.loaded) {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
-            queries.hold();
         }
         // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-        Normalizer<1> normalizer(block.magnitude);
+        Normalizer<1> normalizer(block.unit());
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
         if (info.loaded) {
@@ -2524,7 +2328,7 @@ struct Consumer {
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
         const float out_scale = block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len);
-        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+        auto sink = [&](int m, int r) { return NEGATIVE_INFINITY; };
         const Finished finished(normalizer, sink, out_scale);
         const Rows rows(params, done);
         // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
@@ -2532,9 +2336,7 @@ struct Consumer {
     }
 
     __device__ __forceinline__ void run() {
-        PingPong::begin(warpgroup);
         for (TileInfo info = read_tile_info(); !info.end; info = read_tile_info()) work_on(info);
-        PingPong::end(warpgroup);
     }
 };
 // ---------------------------------------------------------------- the kernel
@@ -2553,7 +2355,6 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         tma_prefetch(v_map);
     }
     __syncthreads();
-    Cluster::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
@@ -2573,5 +2374,4 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         Consumer consumer(params, shared, warpgroup);
         consumer.run();
     }
-    Cluster::end();
 }

@@ -3,10 +3,10 @@
 //
 // Contents, by line:
 //    13  leaf code: element.cuh 13, math.cuh 27, bf16.cuh 55, statistics_split_bf16.cuh 70,
-//        clear.cuh 106, dot.cuh 119, grid.cuh 168, row_blocks.cuh 236, tiles_1d.cuh 262
-//   284  parameters
-//   301  the kernel
-//   316    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
+//        clear.cuh 106, dot.cuh 119, grid.cuh 168, row_blocks.cuh 231, tiles_1d.cuh 257
+//   279  parameters
+//   296  the kernel
+//   311    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
 
 constexpr int ROW_ALIGNMENT = 64;
 
@@ -226,11 +226,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     }
     block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
     sequence = low;
-}
-
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
 // ---- row_blocks.cuh

@@ -4,36 +4,36 @@
 // Contents, by line:
 //    55  sizes
 //    79  leaf code: element.cuh 81, math.cuh 95, bf16.cuh 160, recompute_softmax.cuh 180,
-//        replay_all.cuh 199, barrier.cuh 210, grid.cuh 279, key_grid.cuh 382, kv_blocks.cuh 393,
-//        tile_kind.cuh 432, query_tiles.cuh 437, backward_pipeline.cuh 515, blocks_late.cuh 699,
-//        factors_are_one.cuh 739, finished.cuh 751, layout.cuh 772, learns_nothing.cuh 816,
-//        add_vector.cuh 821, output.cuh 830, dq_semaphore.cuh 917, row_blocks.cuh 993,
-//        rotation.cuh 1007, words.cuh 1019, statistics_split_bf16.cuh 1038, tiles_1d.cuh 1101,
-//        tma.cuh 1128, tma_1d.cuh 1160, cluster_none.cuh 1180, transposed.cuh 1206,
-//        warpgroup.cuh 1262, wgmma.cuh 1305, learned.cuh 1398, learned_runs.cuh 1463, load.cuh 1495
-//  1524  relative_bias: Params 1526, Context 1550, make_context 1559, Row 1566, make_row 1571,
-//        ScoreGradient 1578, score_gradient 1583, place_learned_0 1590, same_learned_0 1597,
-//        Learned 1605
-//  1668  what the warpgroups share
-//  1711  the producer
-//  1950  consumers of keys
-//  1952  pairs of keys and queries: probs_kept.cuh 1954
-//  2196  products of the consumers of keys
-//  2523    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2574    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2584    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2592    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2635    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2642    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2647    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
-//  2651    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2670    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2740  dQ
-//  2823    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2889  the kernel
-//  2905    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
-//  2909    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2914    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//        replay_all.cuh 199, barrier.cuh 209, grid.cuh 278, key_grid.cuh 376, kv_blocks.cuh 387,
+//        tile_kind.cuh 426, query_tiles.cuh 431, backward_pipeline.cuh 509, blocks_late.cuh 693,
+//        factors_are_one.cuh 733, finished.cuh 743, layout.cuh 764, learns_nothing.cuh 793,
+//        add_vector.cuh 798, output.cuh 807, dq_semaphore.cuh 894, row_blocks.cuh 970,
+//        rotation.cuh 984, words.cuh 996, statistics_split_bf16.cuh 1015, tiles_1d.cuh 1071,
+//        tma.cuh 1097, tma_1d.cuh 1129, cluster_none.cuh 1149, transposed.cuh 1173,
+//        warpgroup.cuh 1229, wgmma.cuh 1272, learned.cuh 1358, learned_runs.cuh 1423, load.cuh 1455
+//  1484  relative_bias: Params 1486, Context 1510, make_context 1519, Row 1526, make_row 1531,
+//        ScoreGradient 1538, score_gradient 1543, place_learned_0 1550, same_learned_0 1557,
+//        Learned 1565
+//  1628  what the warpgroups share
+//  1671  the producer
+//  1910  consumers of keys
+//  1912  pairs of keys and queries: probs_kept.cuh 1914
+//  2153  products of the consumers of keys
+//  2446    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2497    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2507    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2515    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2558    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2565    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2570    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
+//  2574    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2593    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2663  dQ
+//  2738    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2804  the kernel
+//  2819    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
+//  2823    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2828    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances
 // beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
@@ -201,7 +201,6 @@ struct Recompute {
 /// No dropout. The interface is that of replay_rows.cuh and replay_keys.cuh.
 template <int M_TILES, int KEYS>
 struct Replay {
-    __device__ __forceinline__ void begin(unsigned long long, unsigned, int, int) {}
     __device__ __forceinline__ void begin_tile(int) {}
     __device__ __forceinline__ void begin_columns(int) {}
     __device__ __forceinline__ bool keeps(int, int, int, int) const { return true; }
@@ -372,11 +371,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     }
     block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
     sequence = low;
-}
-
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
 // ---- key_grid.cuh
@@ -742,10 +736,8 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1> {
 template <int N_TILES>
 struct Factors {
     __device__ __forceinline__ explicit Factors(float (&)[1][N_TILES][4]) {}
-    __device__ __forceinline__ void set(int, int, float, float) {}
     template <int STEP>
     __device__ __forceinline__ void rotate() {}
-    __device__ __forceinline__ void multiply(int, int, float&, float&) const {}
 };
 
 // ---- finished.cuh
@@ -786,13 +778,6 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 template <int ROW_COUNT, int BYTES_A_ROW>
 struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
-    static constexpr int CHUNKS = ROW_BYTES / 16;
-    static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
-    static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
-
-    struct Lane {
-        unsigned wide, half, quarter;
-    };
 
     /// Offset of a row's chunk within a panel of WIDTH bytes.
     template <int WIDTH>
@@ -803,14 +788,6 @@ struct SharedTile {
 
     /// Where a panel starts whose first chunk is `chunk`.
     static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
-
-    /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
-    /// must be a multiple of 8.
-    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
-        if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
-        if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
-        return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
-    }
 };
 
 // ---- learns_nothing.cuh
@@ -1066,13 +1043,6 @@ struct Statistics {
                        Dtype::pack(minus_delta.second, minus_delta.third), Dtype::pack(minus_lse.first, 0));
     }
 
-    /// lse, beyond all scores for a row without weight, and delta.
-    static __device__ __forceinline__ float2 load(const float* statistics, long long row) {
-        const uint4 x = *(const uint4*)(statistics + 4 * row);
-        return make_float2(-(Dtype::low(x.x) + Dtype::low(x.x >> 16) + Dtype::low(x.y)),
-                           -(Dtype::low(x.y >> 16) + Dtype::low(x.z) + Dtype::low(x.z >> 16)));
-    }
-
     /// Writes two A operands behind each other, of 64 words each: their products with a row are -lse * lse_weight and
     /// -delta * delta_weight, the latter a number of 8 bits. The row's eight numbers are columns 0 to 7 and again 8 to 15: so two
     /// parts of lse_weight meet all of -lse, and the third its first part. The threads of a warpgroup call.
@@ -1113,7 +1083,6 @@ struct TileOrder {
 
     /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
     static __device__ __forceinline__ int first(int slot) { return slot; }
-    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
 
     /// Whether all of the tile lies in the sequence.
     static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
@@ -1189,8 +1158,6 @@ struct Leaver {
 struct Cluster {
     static constexpr __device__ int blocks() { return 1; }
     static constexpr __device__ int rank() { return 0; }
-    static __device__ __forceinline__ void begin() {}
-    static __device__ __forceinline__ void end() {}
 
     template <class Tile, class Order>
     static __device__ __forceinline__ void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position,
@@ -1308,9 +1275,10 @@ __device__ __forceinline__ float take_scale(unsigned keys, float scale) {
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
 
-// Operands of products: the accumulators of a column tile, and a step's registers of A.
+// Operands of products: the accumulators of a column tile; how much further a step's B is, and its A, or A's registers.
 #define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
-#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
+#define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
+#define A_IN_REGISTERS(step) "n"(BSteps::at(step)), "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -1334,14 +1302,6 @@ template <int STEPS>
 __device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
 #pragma unroll
     for (int i = 0; i < 4 * STEPS; ++i) asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
-}
-
-/// x, by an instruction that ptxas doesn't leave out, as it does with moves: were what the next product reads written in its
-/// place while another is under way, ptxas would serialise them.
-__device__ __forceinline__ unsigned moved(unsigned x) {
-    unsigned zero;
-    asm("mov.u32 %0, %%ctaid.y;" : "=r"(zero));  // grids have one dimension
-    return x | zero;
 }
 
 /// Waits until at most PENDING groups are under way; `result` is what the others computed.
@@ -2103,8 +2063,6 @@ struct Pairs {
             float dscore_factors[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) dscore_factors[i % 2 * 2 + i / 2] = change(column, i / 2, i % 2, x[i % 2 * 2 + i / 2]);
-            factors.set(n, 0, dscore_factors[0], dscore_factors[1]);
-            factors.set(n, 1, dscore_factors[2], dscore_factors[3]);
             next();
         }, [&] { factors.template rotate<STEP>(); });
     }
@@ -2122,7 +2080,6 @@ struct Pairs {
                 x = replay.keeps(0, n, r, 0) ? x : 0;
                 y = replay.keeps(0, n, r, 1) ? y : 0;
             }
-            factors.multiply(n, r, x, y);
         });
     }
     /// dS, in place of dP. Where its factors were spilled, they have been multiplied by.
@@ -2196,152 +2153,118 @@ struct Pairs {
 // ---------------------------------------------------------------- products of the consumers of keys
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 32, over 8 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
-    "}"
+#define STEP(b_step, a_step, adds) \
+    "add.s64 b, %17, %" #b_step "; add.s64 a, %18, %" #a_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
+    "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_keys_queries_async(float (&sum)[4][4],
     unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %16, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %17, %19; add.s64 a, %18, %20;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %21; add.s64 a, %18, %22;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %23; add.s64 a, %18, %24;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %25; add.s64 a, %18, %26;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %27; add.s64 a, %18, %28;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %29; add.s64 a, %18, %30;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %31; add.s64 a, %18, %32;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %33; add.s64 a, %18, %34;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        STEP(19, 20, first) STEP(21, 22, more) STEP(23, 24, more) STEP(25, 26, more)
+        STEP(27, 28, more) STEP(29, 30, more) STEP(31, 32, more) STEP(33, 34, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3)
-        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
-          "n"(BSteps::at(7)), "n"(ASteps::at(7))
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
+          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7)
     );
 }
-#undef SUM
+#undef STEP
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 32, over 8 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
-    "}"
+#define STEP(b_step, a_step, adds) \
+    "add.s64 b, %17, %" #b_step "; add.s64 a, %18, %" #a_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
+    "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_values_dout_async(float (&sum)[4][4],
     unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %16, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %17, %19; add.s64 a, %18, %20;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %21; add.s64 a, %18, %22;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %23; add.s64 a, %18, %24;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %25; add.s64 a, %18, %26;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %27; add.s64 a, %18, %28;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %29; add.s64 a, %18, %30;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %31; add.s64 a, %18, %32;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %33; add.s64 a, %18, %34;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        STEP(19, 20, first) STEP(21, 22, more) STEP(23, 24, more) STEP(25, 26, more)
+        STEP(27, 28, more) STEP(29, 30, more) STEP(31, 32, more) STEP(33, 34, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3)
-        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
-          "n"(BSteps::at(7)), "n"(ASteps::at(7))
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
+          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7)
     );
 }
-#undef SUM
+#undef STEP
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 32, over 1 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
-    "}"
+#define STEP(b_step, a_step, adds) \
+    "add.s64 b, %17, %" #b_step "; add.s64 a, %18, %" #a_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
+    "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_statistics_async(float (&sum)[4][4],
     unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %16, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %17, %19; add.s64 a, %18, %20;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
+        STEP(19, 20, first)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3)
-        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0))
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0)
     );
 }
-#undef SUM
+#undef STEP
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 2 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    "%56, %57, %58, %59, %60, %61, %62, %63" \
-    "}"
+#define STEP(b_step, a0, a1, a2, a3, adds) \
+    "add.s64 b, %65, %" #b_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
 __device__ __forceinline__ void add_key_gradient_async(float (&sum)[16][4],
     const unsigned (&a)[2][4], unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
-        "add.s64 b, %65, %66;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%67, %68, %69, %70}, b, first, 1, 1, 1;\n"
-        "add.s64 b, %65, %71;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%72, %73, %74, %75}, b, more, 1, 1, 1;\n"
+        STEP(66, 67, 68, 69, 70, first) STEP(71, 72, 73, 74, 75, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
           SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
-        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1)
+        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0), A_IN_REGISTERS(1)
     );
 }
-#undef SUM
+#undef STEP
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 1 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    "%56, %57, %58, %59, %60, %61, %62, %63" \
-    "}"
+#define STEP(b_step, a0, a1, a2, a3, adds) \
+    "add.s64 b, %65, %" #b_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
 __device__ __forceinline__ void add_value_gradient_async(float (&sum)[16][4],
     const unsigned (&a)[1][4], unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
-        "add.s64 b, %65, %66;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%67, %68, %69, %70}, b, first, 1, 1, 1;\n"
+        STEP(66, 67, 68, 69, 70, first)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
           SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
-        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0)
+        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0)
     );
 }
-#undef SUM
+#undef STEP
 
 /// What a warpgroup that owns STRIPS * 64 keys of a block holds, its gradients apart, and its products.
 struct ConsumerProducts {
@@ -2740,34 +2663,26 @@ __device__ __forceinline__ void run_consumer(const Params& params, const Shared&
 // ---------------------------------------------------------------- dQ
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 4 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
-    "}"
+#define STEP(b_step, a_step, adds) \
+    "add.s64 b, %33, %" #b_step "; add.s64 a, %34, %" #a_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+    "}, a, b, " #adds ", 1, 1, 0, 1;\n"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_query_gradient_async(float (&sum)[8][4],
     unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 1;\n"
-        "add.s64 b, %33, %37; add.s64 a, %34, %38;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
-        "add.s64 b, %33, %39; add.s64 a, %34, %40;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
-        "add.s64 b, %33, %41; add.s64 a, %34, %42;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
+        STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7)
-        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3))
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3)
     );
 }
-#undef SUM
+#undef STEP
 
 using DqColumns = float[1][DQ_COLUMNS / 8][4];
 
@@ -2899,7 +2814,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     let_others_begin();
     if (threadIdx.x == 0) shared.init(Cluster::blocks());
     __syncthreads();
-    Cluster::begin();
     const int warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup < CONSUMERS) {
         // FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
@@ -2915,5 +2829,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         give_registers<48>();
         run_producer(params, q_map, k_map, v_map, dout_map, shared, uniform(threadIdx.x / 32) - 4 * (CONSUMERS + 1));
     }
-    Cluster::end();
 }

@@ -3,40 +3,40 @@
 //
 // Contents, by line:
 //    58  sizes
-//    75  leaf code: element.cuh 77, math.cuh 91, bf16.cuh 203, running_max.cuh 227,
-//        stale_max_softmax.cuh 260, keep_all.cuh 398, tiles_1d.cuh 409, grid.cuh 433,
-//        length_holds.cuh 575, keys_in_rows.cuh 584, output.cuh 592, head_rows.cuh 694,
-//        kept_rows.cuh 735, key_bits.cuh 757, rotation.cuh 769, scores.cuh 781, pair_tests.cuh 803,
-//        tile_kind.cuh 816, tiles.cuh 821, distances.cuh 851, load.cuh 883, score_form.cuh 895
-//   973  relative_bias: Params 975, Context 994, make_context 1003, Row 1010, make_row 1015,
-//        score_form_holds 1024, score_factor 1031, score_bias 1036
-//  1046  a block of queries
-//  1225  leaf code, continued: tile_scheduler.cuh 1227, group_tiles.cuh 1249,
-//        descending_tiles.cuh 1272, lanes.cuh 1317, layout.cuh 1333, mma_16bit.cuh 1395,
-//        barrier.cuh 1455, words.cuh 1520, pipeline.cuh 1544, tma.cuh 1677, tma_1d.cuh 1706,
-//        cluster_none.cuh 1740, kv_in_rows.cuh 1761, ping_pong.cuh 1772, wgmma.cuh 1792,
-//        values_loaded.cuh 1864, rounded_late.cuh 1889, warpgroup.cuh 1902
-//  1937  what the warps share
-//  1982  the planner
-//  2007  the producer
-//  2031    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2113    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2137  queries times keys
-//  2198  the consumers
-//  2449    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2455    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2461    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2466    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2469    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2472    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2476    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2481    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2497    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2513    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2523  the kernel
-//  2531    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2542    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2549    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    75  leaf code: element.cuh 77, math.cuh 91, bf16.cuh 195, running_max.cuh 219,
+//        stale_max_softmax.cuh 252, keep_all.cuh 365, tiles_1d.cuh 373, grid.cuh 397,
+//        length_holds.cuh 526, keys_in_rows.cuh 535, output.cuh 543, head_rows.cuh 637,
+//        kept_rows.cuh 672, key_bits.cuh 694, rotation.cuh 706, scores.cuh 718, tile_kind.cuh 740,
+//        tiles.cuh 745, distances.cuh 775, load.cuh 807, score_form.cuh 819
+//   894  relative_bias: Params 896, Context 915, make_context 924, Row 931, make_row 936,
+//        score_form_holds 945, score_factor 952, score_bias 957
+//   967  a block of queries
+//  1140  leaf code, continued: tile_scheduler.cuh 1142, group_tiles.cuh 1164,
+//        descending_tiles.cuh 1187, lanes.cuh 1232, layout.cuh 1248, mma_16bit.cuh 1297,
+//        barrier.cuh 1354, words.cuh 1419, pipeline.cuh 1443, tma.cuh 1576, tma_1d.cuh 1605,
+//        cluster_none.cuh 1639, kv_in_rows.cuh 1658, ping_pong.cuh 1669, wgmma.cuh 1689,
+//        values_loaded.cuh 1762, rounded_late.cuh 1787, warpgroup.cuh 1800
+//  1835  what the warps share
+//  1880  the planner
+//  1905  the producer
+//  1929    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2006    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2029  queries times keys
+//  2071  the consumers
+//  2304    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2309    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2315    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2320    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2323    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2326    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2329    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2334    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2349    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2365    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2375  the kernel
+//  2383    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2393    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2400    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances
 // beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
@@ -100,13 +100,6 @@ __device__ __forceinline__ float exp2_flushed(float x) {
     return result;
 }
 
-/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
-__device__ __forceinline__ float log2_approximate(float x) {
-    float result;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
 __device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
     float result;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
@@ -126,7 +119,6 @@ struct PowersOfTwo {
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
-    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
 /// The largest of the four values that the lanes of a quad hold.
@@ -340,31 +332,6 @@ struct Normalizer : RunningMax<M_TILES> {
         return __all_sync(~0u, all);
     }
 
-    /// Where they aren't: raises the maxima of rows with a sum beyond the limit, so that the largest of the probabilities
-    /// that are there is 2^FIRST, which rounds to itself: a key that outweighs all others needs that. Where it was hardly more,
-    /// and many are large, by 2^2, or each tile would come here. False if a sum isn't finite, nothing is changed then; and for
-    /// dtypes with so high a limit that this is as good as all cases.
-    template <int N_TILES>
-    __device__ __forceinline__ bool lowered(float (&probs)[M_TILES][N_TILES][4], float limit) {
-        if constexpr (Dtype::FIRST == 0) return false;
-        if (!max_still_valid(__int_as_float(0x7f7fffff))) return false;
-        each_row([&](int m, int r) {
-            float peak = 0;
-#pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) peak = fmaxf(peak, probs[m][i / 2][2 * r + i % 2]);
-            const float excess = fmaxf(log2_approximate(quad_max(peak)) - Dtype::FIRST, 2.0f);
-            const float step = quad_max(tile_sum[m][r]) > limit ? excess : 0.0f;
-            const float scale = exp2_flushed(-step);
-            offset[m][r] -= step;
-            rescale[m][r] = scale;
-            row_sum[m][r] *= scale;
-            tile_sum[m][r] *= scale;
-#pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) probs[m][i / 2][2 * r + i % 2] *= scale;
-        });
-        return true;
-    }
-
     __device__ __forceinline__ void end_tile() {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
     }
@@ -401,9 +368,6 @@ struct Normalizer : RunningMax<M_TILES> {
 template <int M_TILES>
 struct Dropout {
     __device__ __forceinline__ float scale() const { return 1; }
-
-    template <class Probs, class... Place>
-    __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
 // ---- tiles_1d.cuh
@@ -559,19 +523,6 @@ __device__ __forceinline__ Work find_queries(const Params& params, int index, in
     return work;
 }
 
-/// The work of this block in the q_outer grid.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
-    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
-    work.q_block = uniform(work.q_block);
-    work.split = uniform(work.split);
-    work.head = uniform(work.head);
-    work.sequence = uniform(work.sequence);
-    work.batch_index = uniform(work.batch_index);
-    find_rows(work, params);
-    return work;
-}
-
 // ---- length_holds.cuh
 
 /// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
@@ -665,14 +616,6 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// Stores the warp's rows of a tile whose row 0 goes to `target`.
-template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
-                                           int lane = threadIdx.x % 32) {
-    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
-}
-
 /// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
 template <int M_TILES>
 constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
@@ -698,12 +641,6 @@ template <class Order>
 struct QueryRows {
     const Work& work;
     int first, last;  // q_idx
-
-    /// The work of this block in the q_outer grid.
-    template <class Params>
-    static __device__ __forceinline__ Work find_work(const Params& params) {
-        return ::find_work<Order::BLOCK>(params, params.num_heads, 1);
-    }
 
     __device__ __forceinline__ QueryRows(const Work& work, int first)
         : work(work), first(first), last(Order::last(first, work.q_len)) {}
@@ -799,19 +736,6 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
             x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
         }
 }
-
-// ---- pair_tests.cuh
-
-/// What of a mask is tested, where it is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the
-/// other way.
-template <class KvOrder, int M_TILES, int N_TILES>
-struct Tests {
-    template <class Row, class Test>
-    __device__ __forceinline__ Tests(const Row (&)[M_TILES][2], int, Test) {}
-
-    /// Nothing is known as bits.
-    __device__ __forceinline__ unsigned bits(int, int, int) const { return ~0u; }
-};
 
 // ---- tile_kind.cuh
 
@@ -941,9 +865,6 @@ private:
 struct RowBias {
     float first;
 
-    /// The same as an exponent, `unit` of them in a natural unit, added to `offset`.
-    __device__ __forceinline__ RowBias exponent(float unit, float offset) const { return {fmaf(first, unit, offset)}; }
-
     /// What is added `columns` keys behind the first.
     __device__ __forceinline__ float at(int columns) const { return first; }
 
@@ -1016,7 +937,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 9 "specs/relative_bias.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 1020 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 941 "relative_bias_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1037,7 +958,7 @@ __device__ __forceinline__ ScoreBias score_bias(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 9 "specs/relative_bias.attn"
     const int offset = min(max(kv_idx - row.q_pos, -128), 128) + 128;
-#line 1041 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 962 "relative_bias_forward_bf16_d128_sm_90a.cu"
     const float* bias_address = params.bias + ctx.h * params.bias_stride0 + offset *
         params.bias_stride1;
     return {load(bias_address)};
@@ -1090,6 +1011,9 @@ struct QueryBlock {
         for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
     }
 
+    /// Natural units in one unit of the scores; score lines have made them natural.
+    __device__ __forceinline__ float unit() const { return 1.0f; }
+
     /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
     template <class RowOf>
     __device__ __forceinline__ float sink_of(RowOf row_of) const {
@@ -1100,12 +1024,6 @@ struct QueryBlock {
     /// The same of a row of the lane.
     __device__ __forceinline__ float sink(int m, int r) const {
         return sink_of([&] { return row(m, r); });
-    }
-
-    /// What of the mask must be tested for each pair.
-    __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
-        bool kept = true;
-        return kept;
     }
 
     /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
@@ -1166,17 +1084,14 @@ struct TileMask {
     unsigned kept[M_TILES][2][GROUPS];
 
     __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
-        Row rows[M_TILES][2];
-        block.make_rows(rows);
         const int keys = block.context.kv_len - kv_first;
-        const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, [&](const Row& row, int key) {
-            return block.keeps(row, kv_first + key);
-        });
+        Row rows[M_TILES][2];  // not read, but without them ptxas schedules some kernels in another way
+        block.make_rows(rows);
 #pragma unroll
         for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
             const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
             const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
-            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
+            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key);
             kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
         }
     }
@@ -1377,19 +1292,6 @@ struct SharedTile {
         if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
         return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
     }
-
-    /// An address, and how far it is to those of 8, 16, 24, ... rows below, in bytes a row.
-    struct Place {
-        unsigned address;
-        int row_bytes;
-    };
-
-    /// The place of a chunk, neither it nor the row constant.
-    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
-        if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
-        if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
-        return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
-    }
 };
 
 // ---- mma_16bit.cuh
@@ -1418,12 +1320,9 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
         unsigned q[M_TILES][4];
         read_queries(step / Dtype::PARTS, q);
 #pragma unroll
-        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
-#pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
             load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
-            Dtype::take_part(k, step % Dtype::PARTS);
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
@@ -1748,8 +1647,6 @@ struct Leaver {
 /// Thread blocks that load all their tiles themselves. The interface is that of cluster_of_two.cuh.
 struct Cluster {
     static constexpr __device__ int blocks() { return 1; }
-    static __device__ __forceinline__ void begin() {}
-    static __device__ __forceinline__ void end() {}
 
     template <class Tile, class Order>
     static __device__ __forceinline__ void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position,
@@ -1795,9 +1692,10 @@ struct PingPong {
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
 
-// Operands of products: the accumulators of a column tile, and a step's registers of A.
+// Operands of products: the accumulators of a column tile; how much further a step's B is, and its A, or A's registers.
 #define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
-#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
+#define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
+#define A_IN_REGISTERS(step) "n"(BSteps::at(step)), "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -2095,11 +1993,6 @@ struct Producer {
         values.advance();
     }
 
-    /// Asks for the next plan when few keys are left, as long as planning takes: a block that is asked for sooner might wait here while
-    /// other multiprocessors are done.
-    __device__ __forceinline__ void ask_for_plan(int slot) {
-    }
-
     /// All that a block of queries needs. `own` are the keys of the lane's group.
     __device__ __forceinline__ void load_block(const Plan& plan, TileRange own) {
         TileRange all = span(own);
@@ -2118,7 +2011,6 @@ struct Producer {
             next = tiles.advance();
             if (number < 0) continue;
             const bool done = tile.live == 0;
-            ask_for_plan(next.live == 0 ? -1 : next.slot);
             if (number == 0 || !done) load_keys(tile, next, plan);
             if (number == 0) queries.load(plan.work);  // which waits for consumers of the block before; keys need not
             if (number > 0) load_values(before, plan);
@@ -2137,55 +2029,36 @@ struct Producer {
 // ---------------------------------------------------------------- queries times keys
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 8 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    "%56, %57, %58, %59, %60, %61, %62, %63" \
-    "}"
+#define STEP(b_step, a_step, adds) \
+    "add.s64 b, %65, %" #b_step "; add.s64 a, %66, %" #a_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[16][4],
     unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %65, %67; add.s64 a, %66, %68;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %69; add.s64 a, %66, %70;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %71; add.s64 a, %66, %72;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %73; add.s64 a, %66, %74;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %75; add.s64 a, %66, %76;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %77; add.s64 a, %66, %78;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %79; add.s64 a, %66, %80;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %81; add.s64 a, %66, %82;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        STEP(67, 68, first) STEP(69, 70, more) STEP(71, 72, more) STEP(73, 74, more)
+        STEP(75, 76, more) STEP(77, 78, more) STEP(79, 80, more) STEP(81, 82, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
           SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
-        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
-          "n"(BSteps::at(7)), "n"(ASteps::at(7))
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
+          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7)
     );
 }
-#undef SUM
+#undef STEP
 
 /// A warpgroup's rows of Q as its products take them: from shared memory, but for the first columns, if registers hold them.
 struct Queries {
     const unsigned address;
     const unsigned long long tile;  // its matrix descriptor
-    /// Takes the warp's part of what is held; the tile must be whole.
-    __device__ __forceinline__ void hold() {
-    }
 
     /// Starts Q K^T; `keys` is the descriptor of the K tile.
     __device__ __forceinline__ void start_scores(Scores& scores, unsigned long long keys) const {
@@ -2198,46 +2071,34 @@ struct Queries {
 // ---------------------------------------------------------------- the consumers
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 8 times 16.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    "%56, %57, %58, %59, %60, %61, %62, %63" \
-    "}"
+#define STEP(b_step, a0, a1, a2, a3, adds) \
+    "add.s64 b, %65, %" #b_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
 __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
     const unsigned (&a)[8][4], unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
-        "add.s64 b, %65, %66;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%67, %68, %69, %70}, b, first, 1, 1, 1;\n"
-        "add.s64 b, %65, %71;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%72, %73, %74, %75}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %76;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%77, %78, %79, %80}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %81;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%82, %83, %84, %85}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %86;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%87, %88, %89, %90}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %91;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%92, %93, %94, %95}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %96;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%97, %98, %99, %100}, b, more, 1, 1, 1;\n"
-        "add.s64 b, %65, %101;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%102, %103, %104, %105}, b, more, 1, 1, 1;\n"
+        STEP(66, 67, 68, 69, 70, first) STEP(71, 72, 73, 74, 75, more)
+        STEP(76, 77, 78, 79, 80, more) STEP(81, 82, 83, 84, 85, more)
+        STEP(86, 87, 88, 89, 90, more) STEP(91, 92, 93, 94, 95, more)
+        STEP(96, 97, 98, 99, 100, more) STEP(101, 102, 103, 104, 105, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
           SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
-        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1),
-          "n"(BSteps::at(2)), A_WORDS(2), "n"(BSteps::at(3)), A_WORDS(3),
-          "n"(BSteps::at(4)), A_WORDS(4), "n"(BSteps::at(5)), A_WORDS(5),
-          "n"(BSteps::at(6)), A_WORDS(6), "n"(BSteps::at(7)), A_WORDS(7)
+        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0), A_IN_REGISTERS(1), A_IN_REGISTERS(2),
+          A_IN_REGISTERS(3), A_IN_REGISTERS(4), A_IN_REGISTERS(5), A_IN_REGISTERS(6),
+          A_IN_REGISTERS(7)
     );
 }
-#undef SUM
+#undef STEP
 
 /// A warpgroup: 64 rows of each block of queries. Q K^T of a tile runs beside P V of the one before it.
 struct Consumer {
@@ -2281,7 +2142,6 @@ struct Consumer {
 
     /// P V of the tile that begins at `kv_first`. Dropout, which takes long, waits until Q K^T of the next one is under way.
     __device__ __forceinline__ void start_output(QueryBlock& block, int kv_first) {
-        block.dropout.drop(probs, kv_first);
         wait_for_values(values);
         const unsigned long long v = tiles + (VALUES_FORM + (Shared::VALUES >> 4)) + (long long)values.stage * (ValuesTile::BYTES >> 4);
         wgmma_fence();
@@ -2334,7 +2194,6 @@ struct Consumer {
     }
 
     /// Keys stay until the tile is done: its scores may have to be computed again.
-    __device__ __forceinline__ void scores_done() {}
     __device__ __forceinline__ void tile_done() { release_keys(); }
 
     /// Probabilities to operands, whose registers P V of the tile before leaves only now: the longer that has, the better.
@@ -2363,13 +2222,9 @@ struct Consumer {
     /// The rest of such a tile. False if the old maxima were no longer valid; the scores are lost then.
     template <class OutputDone>
     __device__ __forceinline__ bool finish_stale_max(Normalizer<1>& normalizer, Rounded& rounded, bool valid, OutputDone output_done) {
-        if (!valid) {
-            if (!normalizer.lowered(scores, STALE_MAX_LIMIT)) return false;
-            round(rounded);
-        }
+        if (!valid) return false;
         output_done();
         rounded.hand_over(probs, scores[0]);
-        if (!valid) normalizer.rescale_rows(out);
         return true;
     }
 
@@ -2451,7 +2306,6 @@ struct Consumer {
         start_scores(block, info.tile);
         PingPong::give(warpgroup);
         wgmma_wait<0>(scores);
-        scores_done();
         // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
         online_softmax_step(normalizer, block, info.tile, [] {});
         normalizer.end_tile();
@@ -2470,7 +2324,6 @@ struct Consumer {
             wgmma_wait<1>(scores);
             auto output_done = [&] { wgmma_wait<0>(out); };
             // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-            scores_done();
             next_tile(normalizer, block, info.tile, output_done);
             normalizer.end_tile();
             // FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
@@ -2492,10 +2345,9 @@ struct Consumer {
         place(info);
         if (info.loaded) {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
-            queries.hold();
         }
         // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-        Normalizer<1> normalizer(1.0f);
+        Normalizer<1> normalizer(block.unit());
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
         if (info.loaded) {
@@ -2507,7 +2359,7 @@ struct Consumer {
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
         const float out_scale = block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len);
-        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+        auto sink = [&](int m, int r) { return NEGATIVE_INFINITY; };
         const Finished finished(normalizer, sink, out_scale);
         const Rows rows(params, done);
         // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
@@ -2536,7 +2388,6 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         tma_prefetch(v_map);
     }
     __syncthreads();
-    Cluster::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
@@ -2551,5 +2402,4 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         Consumer consumer(params, shared, warpgroup);
         consumer.run();
     }
-    Cluster::end();
 }

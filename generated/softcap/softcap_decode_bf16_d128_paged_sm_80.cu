@@ -2,34 +2,33 @@
 // Written by attncc 0.2.0 from specs/softcap.attn (sha256 92e47e093a5f2f19). Do not edit.
 //
 // Contents, by line:
-//    53  sizes
-//    70  leaf code: element.cuh 72, math.cuh 77, bf16.cuh 174, running_max.cuh 198,
-//        normalize_softmax.cuh 231, keep_all.cuh 341, tiles_1d.cuh 353, grid.cuh 377,
-//        length_holds.cuh 451, pages.cuh 460, keys_in_pages.cuh 483, output.cuh 502,
-//        in_registers.cuh 625, group_rows.cuh 629, key_bits.cuh 735, rotation.cuh 753,
-//        scores.cuh 765, pair_tests.cuh 818, tile_kind.cuh 831, tiles.cuh 836, functions.cuh 921,
-//        score_form.cuh 937
-//  1021  softcap: Params 1023, Context 1042, make_context 1056, Row 1072, make_row 1077,
-//        keep_bits 1087, score_mod 1095, score_form_holds 1103, score_factor 1109, score_bias 1114,
-//        KvBounds 1121, kv_bounds 1125
-//  1135  a block of queries
-//  1323  leaf code, continued: lanes.cuh 1325, aim_anew.cuh 1341, layout.cuh 1359,
-//        mma_16bit.cuh 1421, copy.cuh 1539, words.cuh 1607, queries.cuh 1626
-//  1643  one tile of attention
-//  1671    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
-//  1690    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
-//  1698    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1705  leaf code of decode: stream_k.cuh 1707, copy_pages.cuh 1792, kv_pages.cuh 1818,
-//        kv_ring.cuh 1849, warp_results.cuh 1947, partial_results.cuh 2000, load_rows.cuh 2161
-//  2184  items, and the units that they have
-//  2283  the keys of a tile of Q
-//  2327  one part of an item
-//  2353    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2376    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps ...
-//  2398  parts of an item
-//  2448  the kernel
-//  2454    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
-//  2487    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//    52  sizes
+//    69  leaf code: element.cuh 71, math.cuh 76, bf16.cuh 172, running_max.cuh 196,
+//        normalize_softmax.cuh 229, keep_all.cuh 339, tiles_1d.cuh 348, grid.cuh 372,
+//        length_holds.cuh 446, pages.cuh 455, keys_in_pages.cuh 478, output.cuh 497,
+//        in_registers.cuh 612, group_rows.cuh 616, key_bits.cuh 722, rotation.cuh 740,
+//        scores.cuh 752, tile_kind.cuh 805, tiles.cuh 810, functions.cuh 895, score_form.cuh 911
+//   995  softcap: Params 997, Context 1016, make_context 1030, Row 1046, make_row 1051,
+//        keep_bits 1061, score_mod 1069, score_form_holds 1077, score_factor 1083, score_bias 1088,
+//        KvBounds 1095, kv_bounds 1099
+//  1109  a block of queries
+//  1290  leaf code, continued: lanes.cuh 1292, aim_anew.cuh 1308, layout.cuh 1326,
+//        mma_16bit.cuh 1388, copy.cuh 1502, words.cuh 1570, queries.cuh 1589
+//  1606  one tile of attention
+//  1634    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
+//  1653    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  1661    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1668  leaf code of decode: stream_k.cuh 1670, copy_pages.cuh 1755, kv_pages.cuh 1781,
+//        kv_ring.cuh 1812, warp_results.cuh 1910, partial_results.cuh 1963, load_rows.cuh 2124
+//  2147  items, and the units that they have
+//  2246  the keys of a tile of Q
+//  2290  one part of an item
+//  2316    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2339    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps ...
+//  2361  parts of an item
+//  2411  the kernel
+//  2417    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
+//  2450    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale ·
 // q·k in natural units, and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -113,7 +112,6 @@ struct PowersOfTwo {
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
-    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
 /// The largest of the four values that the lanes of a quad hold.
@@ -345,9 +343,6 @@ template <int M_TILES>
 struct Dropout {
     __device__ __forceinline__ void begin_tile(int) {}
     __device__ __forceinline__ float scale() const { return 1; }
-
-    template <class Probs, class... Place>
-    __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
 // ---- tiles_1d.cuh
@@ -596,14 +591,6 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// Stores the warp's rows of a tile whose row 0 goes to `target`.
-template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
-                                           int lane = threadIdx.x % 32) {
-    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
-}
-
 /// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
 template <int M_TILES>
 constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
@@ -814,19 +801,6 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
             x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
         }
 }
-
-// ---- pair_tests.cuh
-
-/// What of a mask is tested, where it is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the
-/// other way.
-template <class KvOrder, int M_TILES, int N_TILES>
-struct Tests {
-    template <class Row, class Test>
-    __device__ __forceinline__ Tests(const Row (&)[M_TILES][2], int, Test) {}
-
-    /// Nothing is known as bits.
-    __device__ __forceinline__ unsigned bits(int, int, int) const { return ~0u; }
-};
 
 // ---- tile_kind.cuh
 
@@ -1059,7 +1033,7 @@ __device__ __forceinline__ Context make_context(
         query_offset(params, work), params.scale};
 #line 11 "specs/softcap.attn"
     ctx.reciprocal = 1.0f / 50.0f;
-#line 1063 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 1037 "softcap_decode_bf16_d128_paged_sm_80.cu"
     const float absolute = fabsf(ctx.scale);
     ctx.reach = product_reach(absolute * 0.02f, 0.5f);
     const float product = absolute * absolute * absolute;
@@ -1079,7 +1053,7 @@ __device__ __forceinline__ Row make_row(
     Row row = {q_idx, h};
 #line 10 "specs/softcap.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 1083 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 1057 "softcap_decode_bf16_d128_paged_sm_80.cu"
     return row;
 }
 
@@ -1088,7 +1062,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/softcap.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 1092 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 1066 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // score = cap * tanh(score / cap)
@@ -1096,7 +1070,7 @@ __device__ __forceinline__ float score_mod(
     const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 11 "specs/softcap.attn"
     return 50.0f * tanh_branchless(score * ctx.reciprocal);
-#line 1100 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 1074 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
@@ -1178,10 +1152,12 @@ struct QueryBlock {
         for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
     }
 
+    /// Natural units in one unit of the scores; score lines have made them natural.
+    __device__ __forceinline__ float unit() const { return 1.0f; }
+
     /// What the score lines make of a product.
     __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
-        score = score_mod(params, context, row, kv_idx, score * magnitude);
-        return score;
+        return score_mod(params, context, row, kv_idx, score * magnitude);
     }
 
     /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
@@ -1196,12 +1172,6 @@ struct QueryBlock {
         return sink_of([&] { return row(m, r); });
     }
 
-    /// What of the mask must be tested for each pair.
-    __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
-        bool kept = true;
-        return kept;
-    }
-
     /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
     __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
         unsigned bits = ~0u;
@@ -1210,6 +1180,15 @@ struct QueryBlock {
     }
 };
 
+/// The products of a tile to scores, but for the mask.
+__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
+    Row rows[M_TILES][2];
+    block.make_rows(rows);
+    const int last = block.context.kv_len - kv_first - 1;
+    each_score<MASKED_STEP>(scores, [&](int m, int r, int column, float x) {
+        return block.modified(rows[m][r], kv_first + min(KvOrder::offset(column), last), x);
+    });
+}
 /// The score lines of a tile, all of which is kept, in their cheap form (score_form.cuh). What doesn't depend on the products
 /// is prepared before they are there.
 struct WholeTile {
@@ -1255,17 +1234,14 @@ struct TileMask {
     unsigned kept[M_TILES][2][GROUPS];
 
     __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
-        Row rows[M_TILES][2];
-        block.make_rows(rows);
         const int keys = block.context.kv_len - kv_first;
-        const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, [&](const Row& row, int key) {
-            return block.keeps(row, kv_first + key);
-        });
+        Row rows[M_TILES][2];  // not read, but without them ptxas schedules some kernels in another way
+        block.make_rows(rows);
 #pragma unroll
         for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
             const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
             const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
-            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
+            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key);
             kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
         }
     }
@@ -1277,15 +1253,6 @@ struct TileMask {
         mask_scores(scores, kept, masked);
     }
 };
-/// The products of a tile to scores, but for the mask.
-__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
-    Row rows[M_TILES][2];
-    block.make_rows(rows);
-    const int last = block.context.kv_len - kv_first - 1;
-    each_score<MASKED_STEP>(scores, [&](int m, int r, int column, float x) {
-        return block.modified(rows[m][r], kv_first + min(KvOrder::offset(column), last), x);
-    });
-}
 using OutColumns = ColumnsInPairs;  // of accumulators
 
 /// What is known of the warp's rows when all keys are done.
@@ -1449,12 +1416,9 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
         unsigned q[M_TILES][4];
         read_queries(step / Dtype::PARTS, q);
 #pragma unroll
-        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
-#pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
             load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
-            Dtype::take_part(k, step % Dtype::PARTS);
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
@@ -1521,7 +1485,6 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
                 probs[m][2 * half] = Dtype::pack(x[0], x[1]);
                 probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
             }
-            dropout.drop(probs[m], m, n);
         }
 #pragma unroll
         for (int d = 0; d < D_TILES; d += 2) {
@@ -2371,7 +2334,7 @@ __device__ __forceinline__ void attend_part(const Params& params, const Rows& ro
     block.magnitude = uniform_float(take_sign<Dtype, QTile, THREADS>(queries, block.context.scale));
     ring.wait_first();
     const BlockQueries held(queries, block.warp_row);
-    normalizer = Normalizer<M_TILES>(1.0f);
+    normalizer = Normalizer<M_TILES>(block.unit());
 
     // FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
     for (; ring.live(); ring.step()) {

@@ -3,40 +3,40 @@
 //
 // Contents, by line:
 //    62  sizes
-//    79  leaf code: element.cuh 81, math.cuh 95, e4m3.cuh 202, running_max.cuh 244,
-//        stale_max_softmax.cuh 277, keep_all.cuh 415, tiles_1d.cuh 426, grid.cuh 450,
-//        length_holds.cuh 592, keys_in_rows.cuh 601, output.cuh 609, head_rows.cuh 735,
-//        kept_rows.cuh 776, key_bits.cuh 798, rotation.cuh 816, scores.cuh 828, pair_tests.cuh 881,
-//        tile_kind.cuh 894, tiles.cuh 899, load.cuh 929
-//   955  causal: Params 957, Context 983, make_context 992, Row 1003, make_row 1008,
-//        keep_bits 1017, KvBounds 1026, kv_bounds 1030, value_descale 1041
-//  1046  a block of queries
-//  1213  leaf code, continued: tile_scheduler.cuh 1215, group_tiles.cuh 1237,
-//        descending_tiles.cuh 1260, lanes.cuh 1305, layout.cuh 1321, mma_16bit.cuh 1383,
-//        barrier.cuh 1448, words.cuh 1508, pipeline.cuh 1532, tma.cuh 1665, tma_1d.cuh 1701,
-//        cluster_none.cuh 1735, kv_in_rows.cuh 1760, ping_pong_none.cuh 1771, transpose.cuh 1780,
-//        warpgroup.cuh 1838, wgmma.cuh 1873, values_transposed.cuh 1940, rounded_late.cuh 2042
-//  2055  what the warps share
-//  2100  the planner
-//  2125  the producer
-//  2149    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2245    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2272  queries times keys
-//  2321  the consumers
-//  2565    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2570    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2579    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2583    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2586    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2589    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2592    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2612    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2630    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2646    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2656  the kernel
-//  2664    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2675    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2685    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    78  leaf code: element.cuh 80, math.cuh 94, e4m3.cuh 201, running_max.cuh 243,
+//        stale_max_softmax.cuh 276, keep_all.cuh 414, tiles_1d.cuh 422, grid.cuh 446,
+//        length_holds.cuh 575, keys_in_rows.cuh 584, output.cuh 592, head_rows.cuh 710,
+//        kept_rows.cuh 745, key_bits.cuh 763, scores.cuh 781, tile_kind.cuh 803, tiles.cuh 808,
+//        load.cuh 838
+//   864  causal: Params 866, Context 892, make_context 901, Row 912, make_row 917, keep_bits 926,
+//        KvBounds 935, kv_bounds 939, value_descale 950
+//   955  a block of queries
+//  1101  leaf code, continued: tile_scheduler.cuh 1103, group_tiles.cuh 1125,
+//        descending_tiles.cuh 1148, lanes.cuh 1193, layout.cuh 1209, mma_16bit.cuh 1258,
+//        barrier.cuh 1323, words.cuh 1383, pipeline.cuh 1407, tma.cuh 1540, tma_1d.cuh 1576,
+//        cluster_none.cuh 1610, kv_in_rows.cuh 1633, transpose.cuh 1644, warpgroup.cuh 1702,
+//        wgmma.cuh 1737, values_transposed.cuh 1805, rounded_late.cuh 1907
+//  1920  what the warps share
+//  1965  the planner
+//  1990  the producer
+//  2014    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2106    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2132  queries times keys
+//  2170  the consumers
+//  2404    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2408    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2417    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2421    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2424    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2426    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2429    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2448    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2465    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2481    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2489  the kernel
+//  2497    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2507    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2517    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -73,7 +73,6 @@ constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
 [[maybe_unused]] constexpr int WARP_KEYS = 96;  // of a tile, that a warp works on at once
 constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
-[[maybe_unused]] constexpr int SCORE_STEP = 12;  // of which so many at once become scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
 // ---------------------------------------------------------------- leaf code
@@ -418,9 +417,6 @@ struct Normalizer : RunningMax<M_TILES> {
 template <int M_TILES>
 struct Dropout {
     __device__ __forceinline__ float scale() const { return 1; }
-
-    template <class Probs, class... Place>
-    __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
 // ---- tiles_1d.cuh
@@ -576,19 +572,6 @@ __device__ __forceinline__ Work find_queries(const Params& params, int index, in
     return work;
 }
 
-/// The work of this block in the q_outer grid.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
-    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
-    work.q_block = uniform(work.q_block);
-    work.split = uniform(work.split);
-    work.head = uniform(work.head);
-    work.sequence = uniform(work.sequence);
-    work.batch_index = uniform(work.batch_index);
-    find_rows(work, params);
-    return work;
-}
-
 // ---- length_holds.cuh
 
 /// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
@@ -706,14 +689,6 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// Stores the warp's rows of a tile whose row 0 goes to `target`.
-template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
-                                           int lane = threadIdx.x % 32) {
-    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
-}
-
 /// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
 template <int M_TILES>
 constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
@@ -739,12 +714,6 @@ template <class Order>
 struct QueryRows {
     const Work& work;
     int first, last;  // q_idx
-
-    /// The work of this block in the q_outer grid.
-    template <class Params>
-    static __device__ __forceinline__ Work find_work(const Params& params) {
-        return ::find_work<Order::BLOCK>(params, params.num_heads, 1);
-    }
 
     __device__ __forceinline__ QueryRows(const Work& work, int first)
         : work(work), first(first), last(Order::last(first, work.q_len)) {}
@@ -789,10 +758,6 @@ struct LaneRows {
         const int first = opaque(q_first + Order::offset(slot + threadIdx.x % 32 / 4));
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
-
-    /// Of the warp, where tiles are 1-D.
-    __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
-    __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
 
 // ---- key_bits.cuh
@@ -813,50 +778,7 @@ __device__ __forceinline__ unsigned bits_below(int positions) {
     return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
 }
 
-// ---- rotation.cuh
-
-/// Moves the first STEP column tiles behind the others.
-template <int STEP, class Word, int N_TILES, int WORDS>
-__device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
-    Word first[STEP][WORDS];
-    memcpy(first, tiles, sizeof(first));
-#pragma unroll
-    for (int i = 0; i < WORDS * (N_TILES - STEP); ++i) tiles[i / WORDS][i % WORDS] = tiles[i / WORDS + STEP][i % WORDS];
-    memcpy(tiles[N_TILES - STEP], first, sizeof(first));
-}
-
 // ---- scores.cuh
-
-/// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
-/// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
-/// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round.
-template <int STEP, int M_TILES, int N_TILES, class Visit>
-__device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
-    auto round = [&](int column) {
-#pragma unroll
-        for (int n = 0; n < STEP; ++n)
-#pragma unroll
-            for (int side = 0; side < 2; ++side)
-#pragma unroll
-                for (int row = 0; row < 2 * M_TILES; ++row) {
-                    float& x = scores[row / 2][n][row % 2 * 2 + side];
-                    x = visit(row / 2, row % 2, column + 8 * n + side, x);
-                }
-    };
-    const int lane_column = threadIdx.x % 4 * 2;
-    if constexpr (STEP == N_TILES) {
-        round(lane_column);
-    } else {
-        static_assert(N_TILES % STEP == 0, "all rounds are alike");
-#pragma unroll 1
-        for (int first = 0; first < N_TILES; first += STEP) {
-            round(lane_column + 8 * first);
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
-        }
-    }
-}
 
 /// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
 template <class KvOrder>
@@ -877,19 +799,6 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
             x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
         }
 }
-
-// ---- pair_tests.cuh
-
-/// What of a mask is tested, where it is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the
-/// other way.
-template <class KvOrder, int M_TILES, int N_TILES>
-struct Tests {
-    template <class Row, class Test>
-    __device__ __forceinline__ Tests(const Row (&)[M_TILES][2], int, Test) {}
-
-    /// Nothing is known as bits.
-    __device__ __forceinline__ unsigned bits(int, int, int) const { return ~0u; }
-};
 
 // ---- tile_kind.cuh
 
@@ -1009,7 +918,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 1013 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 922 "causal_forward_e4m3_d128_sm_90a.cu"
     return row;
 }
 
@@ -1018,7 +927,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 1022 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 931 "causal_forward_e4m3_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1097,10 +1006,8 @@ struct QueryBlock {
         for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
     }
 
-    /// What the score lines make of a product.
-    __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
-        return score;
-    }
+    /// Natural units in one unit of the scores; score lines have made them natural.
+    __device__ __forceinline__ float unit() const { return magnitude; }
 
     /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
     template <class RowOf>
@@ -1114,12 +1021,6 @@ struct QueryBlock {
         return sink_of([&] { return row(m, r); });
     }
 
-    /// What of the mask must be tested for each pair.
-    __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
-        bool kept = true;
-        return kept;
-    }
-
     /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
     __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
         unsigned bits = ~0u;
@@ -1128,20 +1029,13 @@ struct QueryBlock {
     }
 };
 
-/// The score lines of a tile, all of which is kept, pair by pair. The interface is that of whole_tile_form.cu.j2.
+/// A tile all of which is kept, without score lines. The interface is that of whole_tile_form.cu.j2.
 struct WholeTile {
-    Tile tile;
-
-    __device__ __forceinline__ void prepare(const QueryBlock&, const Tile& tile) { this->tile = tile; }
+    __device__ __forceinline__ void prepare(const QueryBlock&, const Tile&) {}
     __device__ __forceinline__ bool serves(const QueryBlock&, const Scores&) const { return true; }
 
-    __device__ __forceinline__ void to_exponents(const QueryBlock& block, const Normalizer<M_TILES>& normalizer,
-                                                 Scores& scores) const {
-        Row rows[M_TILES][2];
-        block.make_rows(rows);
-        each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
-            return normalizer.exponent(m, r, block.modified(rows[m][r], tile.kv_first + KvOrder::offset(column), x));
-        });
+    __device__ __forceinline__ void to_exponents(const QueryBlock&, const Normalizer<M_TILES>& normalizer, Scores& scores) const {
+        normalizer.to_exponents(scores);
     }
 };
 /// What is kept of a tile, but for tests of pairs: bits, which need no scores. As in key_bits.cuh, for each row of the lane.
@@ -1151,17 +1045,14 @@ struct TileMask {
     unsigned kept[M_TILES][2][GROUPS];
 
     __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
-        Row rows[M_TILES][2];
-        block.make_rows(rows);
         const int keys = block.context.kv_len - kv_first;
-        const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, [&](const Row& row, int key) {
-            return block.keeps(row, kv_first + key);
-        });
+        Row rows[M_TILES][2];  // not read, but without them ptxas schedules some kernels in another way
+        block.make_rows(rows);
 #pragma unroll
         for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
             const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
             const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
-            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
+            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key);
             kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
         }
     }
@@ -1173,9 +1064,6 @@ struct TileMask {
         mask_scores(scores, kept, masked);
     }
 };
-/// The products of a tile to scores, but for the mask.
-__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
-}
 using OutColumns = ColumnsInFours;  // of accumulators
 
 /// What is known of the warp's rows when all keys are done.
@@ -1364,19 +1252,6 @@ struct SharedTile {
         if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
         if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
         return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
-    }
-
-    /// An address, and how far it is to those of 8, 16, 24, ... rows below, in bytes a row.
-    struct Place {
-        unsigned address;
-        int row_bytes;
-    };
-
-    /// The place of a chunk, neither it nor the row constant.
-    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
-        if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
-        if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
-        return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
     }
 };
 
@@ -1743,8 +1618,6 @@ struct Leaver {
 /// Thread blocks that load all their tiles themselves. The interface is that of cluster_of_two.cuh.
 struct Cluster {
     static constexpr __device__ int blocks() { return 1; }
-    static __device__ __forceinline__ void begin() {}
-    static __device__ __forceinline__ void end() {}
 
     template <class Tile, class Order>
     static __device__ __forceinline__ void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position,
@@ -1767,15 +1640,6 @@ __device__ __forceinline__ void load_kv(unsigned target, const TensorMap& map, u
     Cluster::load_panels<Tile, Order>(target, map, barrier, work.kv_start + first, head,
                                       coordinate(kv_batch(params, work), batch_stride), operand);
 }
-
-// ---- ping_pong_none.cuh
-
-/// Warpgroups that don't wait for each other. The interface is that of ping_pong.cuh.
-struct PingPong {
-    static __device__ __forceinline__ void take(int) {}
-    static __device__ __forceinline__ void begin(int) {}
-    static __device__ __forceinline__ void end(int) {}
-};
 
 // ---- transpose.cuh
 
@@ -1876,9 +1740,10 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
 
-// Operands of products: the accumulators of a column tile, and a step's registers of A.
+// Operands of products: the accumulators of a column tile; how much further a step's B is, and its A, or A's registers.
 #define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
-#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
+#define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
+#define A_IN_REGISTERS(step) "n"(BSteps::at(step)), "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -2227,10 +2092,6 @@ struct Producer {
         }
         values.advance();
     }
-    /// Asks for the next plan when few keys are left, as long as planning takes: a block that is asked for sooner might wait here while
-    /// other multiprocessors are done.
-    __device__ __forceinline__ void ask_for_plan(int slot) {
-    }
 
     /// All that a block of queries needs. `own` are the keys of the lane's group.
     __device__ __forceinline__ void load_block(const Plan& plan, TileRange own) {
@@ -2250,7 +2111,6 @@ struct Producer {
             next = tiles.advance();
             if (number < 0) continue;
             const bool done = tile.live == 0;
-            ask_for_plan(next.live == 0 ? -1 : next.slot);
             if (number == 0 || !done) load_keys(tile, next, plan);
             if (number == 0) queries.load(plan.work);  // which waits for consumers of the block before; keys need not
             if (number > 0) load_values(before, plan);
@@ -2272,43 +2132,32 @@ struct Producer {
 // ---------------------------------------------------------------- queries times keys
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 96, over 4 times 32.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
-    "}"
+#define STEP(b_step, a_step, adds) \
+    "add.s64 b, %49, %" #b_step "; add.s64 a, %50, %" #a_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+    "}, a, b, " #adds ", 1, 1;\n"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[12][4],
     unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %48, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %49, %51; add.s64 a, %50, %52;\n"
-        "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 " SUM ", a, b, first, 1, 1;\n"
-        "add.s64 b, %49, %53; add.s64 a, %50, %54;\n"
-        "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 " SUM ", a, b, more, 1, 1;\n"
-        "add.s64 b, %49, %55; add.s64 a, %50, %56;\n"
-        "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 " SUM ", a, b, more, 1, 1;\n"
-        "add.s64 b, %49, %57; add.s64 a, %50, %58;\n"
-        "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 " SUM ", a, b, more, 1, 1;\n"
+        STEP(51, 52, first) STEP(53, 54, more) STEP(55, 56, more) STEP(57, 58, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11)
-        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3))
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3)
     );
 }
-#undef SUM
+#undef STEP
 
 /// A warpgroup's rows of Q as its products take them: from shared memory, but for the first columns, if registers hold them.
 struct Queries {
     const unsigned address;
     const unsigned long long tile;  // its matrix descriptor
-    /// Takes the warp's part of what is held; the tile must be whole.
-    __device__ __forceinline__ void hold() {
-    }
 
     /// Starts Q K^T; `keys` is the descriptor of the K tile.
     __device__ __forceinline__ void start_scores(Scores& scores, unsigned long long keys) const {
@@ -2321,34 +2170,30 @@ struct Queries {
 // ---------------------------------------------------------------- the consumers
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 3 times 32.
-#define SUM \
-    "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    "%56, %57, %58, %59, %60, %61, %62, %63" \
-    "}"
+#define STEP(b_step, a0, a1, a2, a3, adds) \
+    "add.s64 b, %65, %" #b_step ";\n" \
+    "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 " \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1;\n"
 template <class BSteps>
 __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
     const unsigned (&a)[3][4], unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
-        "add.s64 b, %65, %66;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 " SUM ", {%67, %68, %69, %70}, b, first, 1, 1;\n"
-        "add.s64 b, %65, %71;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 " SUM ", {%72, %73, %74, %75}, b, more, 1, 1;\n"
-        "add.s64 b, %65, %76;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 " SUM ", {%77, %78, %79, %80}, b, more, 1, 1;\n"
+        STEP(66, 67, 68, 69, 70, first) STEP(71, 72, 73, 74, 75, more)
+        STEP(76, 77, 78, 79, 80, more)
         "}"
         : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
           SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
           SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
-        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1),
-          "n"(BSteps::at(2)), A_WORDS(2)
+        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0), A_IN_REGISTERS(1), A_IN_REGISTERS(2)
     );
 }
-#undef SUM
+#undef STEP
 
 /// A warpgroup: 64 rows of each block of queries. Q K^T of a tile runs beside P V of the one before it.
 struct Consumer {
@@ -2392,7 +2237,6 @@ struct Consumer {
 
     /// P V of the tile that begins at `kv_first`. Dropout, which takes long, waits until Q K^T of the next one is under way.
     __device__ __forceinline__ void start_output(QueryBlock& block, int kv_first) {
-        block.dropout.drop(probs, kv_first);
         wait_for_values(values);
         const unsigned long long v = tiles + (VALUES_FORM + (Shared::VALUES >> 4)) + (long long)values.stage * (ValuesTile::BYTES >> 4);
         wgmma_fence();
@@ -2445,7 +2289,6 @@ struct Consumer {
     }
 
     /// Keys stay until the tile is done: its scores may have to be computed again.
-    __device__ __forceinline__ void scores_done() {}
     __device__ __forceinline__ void tile_done() { release_keys(); }
 
     /// Probabilities to operands, whose registers P V of the tile before leaves only now: the longer that has, the better.
@@ -2530,9 +2373,6 @@ struct Consumer {
         to_operands(output_done);
         if (!keeps_max) normalizer.rescale_rows(out);
     }
-    /// Zeros in place of the values behind the last key, where rows follow it; they are in the first tile, if anywhere.
-    __device__ __forceinline__ void clear_beyond(const QueryBlock& block, const Tile& tile) {
-    }
 
     __device__ __forceinline__ void finish_output(QueryBlock& block, const Tile& tile) {
         start_output(block, tile.kv_first);
@@ -2551,7 +2391,6 @@ struct Consumer {
     /// The products of a tile to scores; pairs are tested for STEP column tiles at once.
     template <int STEP = N_TILES>
     __device__ __forceinline__ void to_scores(const QueryBlock& block, const Tile& tile) {
-        modify(block, tile.kv_first, scores);
         if (!full(tile)) mask.apply<STEP>(block, tile.kv_first, scores);
     }
 
@@ -2566,7 +2405,6 @@ struct Consumer {
         start_scores(block, tile);
         prepare_mask(block, tile);
         wgmma_wait<0>(scores);
-        scores_done();
         // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
         online_softmax_step(normalizer, block, tile, [] {});
         normalizer.end_tile();
@@ -2585,7 +2423,6 @@ struct Consumer {
             prepare_mask(block, info.tile);
             // FlashAttention-3, Algorithm 2, line 12: wait for S_next.
             wgmma_wait<1>(scores);
-            scores_done();
             // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
             next_tile(normalizer, block, info.tile, [&] { wgmma_wait<0>(out); });
             normalizer.end_tile();
@@ -2604,7 +2441,6 @@ struct Consumer {
                 release_keys();
             else
                 first_tile(block, normalizer, info.tile);
-            clear_beyond(block, info.tile);
             if (!passed_by) next_tiles(block, normalizer, info);
             if (info.last) warp_arrive(shared.queries_empty(warpgroup));
             if (passed_by)
@@ -2625,10 +2461,9 @@ struct Consumer {
         place(info);
         if (info.loaded) {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
-            queries.hold();
         }
         // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-        Normalizer<1> normalizer(block.magnitude);
+        Normalizer<1> normalizer(block.unit());
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
         if (info.loaded) {
@@ -2640,7 +2475,7 @@ struct Consumer {
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
         const float out_scale = block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len) * value_descale(params, context);
-        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+        auto sink = [&](int m, int r) { return NEGATIVE_INFINITY; };
         const Finished finished(normalizer, sink, out_scale);
         const Rows rows(params, done);
         // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
@@ -2648,9 +2483,7 @@ struct Consumer {
     }
 
     __device__ __forceinline__ void run() {
-        PingPong::begin(warpgroup);
         for (TileInfo info = read_tile_info(); !info.end; info = read_tile_info()) work_on(info);
-        PingPong::end(warpgroup);
     }
 };
 // ---------------------------------------------------------------- the kernel
@@ -2669,7 +2502,6 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         tma_prefetch(v_map);
     }
     __syncthreads();
-    Cluster::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
@@ -2687,5 +2519,4 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         Consumer consumer(params, shared, warpgroup);
         consumer.run();
     }
-    Cluster::end();
 }

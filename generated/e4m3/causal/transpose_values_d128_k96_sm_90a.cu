@@ -3,11 +3,11 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    15  leaf code: math.cuh 15, tiles_1d.cuh 43, grid.cuh 56, barrier.cuh 112, tma.cuh 145,
-//        tma_1d.cuh 179, layout.cuh 199, mma_16bit.cuh 227, transpose.cuh 239, words.cuh 297,
-//        warpgroup.cuh 306
-//   324  parameters
-//   337  the kernel
+//    15  leaf code: math.cuh 15, tiles_1d.cuh 43, grid.cuh 56, barrier.cuh 99, tma.cuh 132,
+//        tma_1d.cuh 166, layout.cuh 186, mma_16bit.cuh 214, transpose.cuh 226, words.cuh 284,
+//        warpgroup.cuh 293
+//   311  parameters
+//   324  the kernel
 
 constexpr int BLOCK_KV = 96, WARPS = 128 / 32;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
@@ -55,14 +55,6 @@ struct TileOrder {
 
 // ---- grid.cuh
 
-/// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
-struct Work {
-    int sequence;          // b
-    int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
-    int head, split, q_block;
-    int q_start, q_len, kv_start, kv_len;
-};
-
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
 __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
@@ -102,11 +94,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     }
     block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
     sequence = low;
-}
-
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
 // ---- barrier.cuh
