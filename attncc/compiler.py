@@ -15,10 +15,12 @@ from .ir import Variant
 from .kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from .kernels.kernel_names import kernel_name
 from .kernels.launched import kernel_names
-from .kernels.registry import backward_facts, targets_of
+from .kernels.registry import backward_facts, kinds, targets_of
+from .kernels.settings import loop_set
 from .machine_code import Compiled, append_code, compiled, other_kernels
 from .notebook import shown_while
-from .problem.facts import KERNEL_DTYPES
+from .problem.facts import KERNEL_DTYPES, KV_DTYPES
+from .problem.quantized import Q_DTYPES
 from .runtime.cuda.device import best_target
 from .runtime.cuda.driver import driver
 from .runtime.cuda.nvrtc_pool import jobs
@@ -77,13 +79,11 @@ class Specification:
     def candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
         """The plans that the kernels of forward calls may have: forward, decode if it can be or a schedule asks for it,
         and 2-D tiles where the mask asks for them."""
-        forward, decode = (
-            make_candidates(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
-            for pass_name in ("forward", "decode")
-        )
+        builds = (Build(pass_name, target, *configuration) for pass_name in ("forward", "decode"))
+        forward, decode = (make_candidates(self.variant, build, self._schedule_of(build)) for build in builds)
         asked = any(item.pass_name == "decode" for item in self.schedules)
         wanted = asked or targets_of(configuration.dtype, "decode")
-        tiles_2d = None if configuration.paged else make_tiles_2d(forward, self.schedule("patches", target))
+        tiles_2d = None if configuration.serves_caches else make_tiles_2d(forward, self.schedule("patches", target))
         found = (forward, *([decode] if wanted else []), *([tiles_2d] if tiles_2d else []))
         return tuple(item for item in found if item.build.pass_name in self.passes)
 
@@ -100,6 +100,15 @@ class Specification:
     def plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
         """The plan of each kernel where nothing is compiled. AttnccError A4xx where there can be none."""
         return tuple(item.first for item in self.candidates(configuration, target))
+
+    def _schedule_of(self, build: Build) -> Schedule | None:
+        """Of kernels for caches of 8 bits, where calls with k and v in q's type have another family: none. What it says
+        of tiles is for that family."""
+        found = self.schedule(build.pass_name, build.target)
+        if build.kv_dtype is None or found is None or "family" in found.chosen:
+            return found
+        loop = loop_set(found.chosen, build)
+        return found if kinds(build, loop)[:1] == kinds(replace(build, kv_dtype=None), loop)[:1] else None
 
     def schedule(self, pass_name: str, target: str) -> Schedule | None:
         """The schedule for a target; one for sm_90 also serves sm_90a, where that has none of its own."""
@@ -204,6 +213,18 @@ def check_dtype(dtype: str, archs: Sequence[str]) -> None:
         raise AttnccError(Diagnostic("A410", f"there is no dtype `{dtype}`", help=f"attncc calls it `{own}`"))
 
 
+def check_cache_dtype(configuration: Configuration) -> None:
+    """AttnccError A410 for caches of 8 bits beside q that hasn't 16, or of a type that there is no such cache of."""
+    if configuration.kv_dtype is None:
+        return
+    if configuration.kv_dtype not in KV_DTYPES:
+        what = f"there is no dtype `{configuration.kv_dtype}` of caches"
+        raise AttnccError(Diagnostic("A410", what, notes=(f"there are {', '.join(KV_DTYPES)}",)))
+    if KERNEL_DTYPES[configuration.dtype] not in Q_DTYPES:
+        what = f"kernels of {configuration.dtype} have no caches of {configuration.kv_dtype}"
+        raise AttnccError(Diagnostic("A410", what, help="build fp16 or bf16, or leave out --kv-dtype"))
+
+
 class CompiledStore:
     """Kernels of one variant and configuration, compiled when they are first asked for. See `store.KernelStore`."""
 
@@ -212,7 +233,7 @@ class CompiledStore:
         self._specification = specification = specification.serving(configuration.dtype)
         self._configuration = configuration
         self._archs = archs
-        self._settled: dict[tuple[str, bool], tuple[Settled, ...]] = {}  # by target, and whether of pages
+        self._settled: dict[tuple[str, bool, str | None], tuple[Settled, ...]] = {}  # by target, pages, type of caches
         self._settled_backward: dict[str, tuple[Settled, ...]] = {}
         self._others: dict[str, Compiled] = {}  # by name
         self._host = self._host_target()
@@ -238,7 +259,7 @@ class CompiledStore:
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         if target is not None:
             return tuple(item.plan for item in self._settle(configuration, target))
-        settled = self._settled.get((self._host, False))
+        settled = self._settled.get((self._host, False, None))
         return self._first_plans if settled is None else tuple(item.plan for item in settled)
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
@@ -267,8 +288,8 @@ class CompiledStore:
         codes |= self._others
         return {name: codes[name].code for plan in plans for name in kernel_names(plan)}
 
-    def append_code(self, dtype: str, angles: str, capability: int) -> MachineCode:
-        return append_code(dtype, angles, capability)
+    def append_code(self, dtype: str, angles: str, capability: int, kv_dtype: str | None = None) -> MachineCode:
+        return append_code(dtype, angles, capability, kv_dtype)
 
     def report(self) -> dict[str, dict[str, Any]]:
         return {kernel_name(item.plan): item.report() for item in self._all_settled()}
@@ -283,7 +304,7 @@ class CompiledStore:
             self.machine_codes(self.plans(self._configuration, target))
 
     def _settle(self, configuration: Configuration, target: str) -> tuple[Settled, ...]:
-        key = target, configuration.paged
+        key = target, configuration.paged, configuration.kv_dtype
         if key not in self._settled:
             with shown_while(f"compiling {self.variant.name} for {target}"):
                 self._settled[key] = _settle_all(self._specification.candidates(configuration, target))

@@ -34,6 +34,7 @@ from ..ir import (
     walk,
 )
 from ..operators import OPERATORS
+from ..problem.facts import KV_DTYPES
 from .families import KINDS
 from .knobs import KNOBS
 from .plan import DTYPE_BYTES, KEY_PASSES, LOOPS, PASSES, TILES_2D_PASSES, KernelPlan
@@ -67,6 +68,7 @@ def check_plan(plan: KernelPlan) -> None:
     sizes = (plan.block_q, plan.block_kv, plan.warps, plan.stages, 1 if plan.split_kv is None else plan.split_kv)
     _require(all(0 < size <= MOST_PAIRS for size in sizes) and plan.warps <= MOST_WARPS, "a size of the tile")
     _require(all(0 < dim <= MOST_COLUMNS for dim in (plan.head_dim, plan.value_head_dim)), "a head dim")
+    _require(plan.kv_dtype is None or _has_cache_dtype(plan), "`kv_dtype`")
     _check_grid(plan)
     _check_rules(plan)
 
@@ -74,6 +76,11 @@ def check_plan(plan: KernelPlan) -> None:
 def _require(holds: bool, what: str) -> None:
     if not holds:
         raise ValueError(f"{what} is none that a plan has")
+
+
+def _has_cache_dtype(plan: KernelPlan) -> bool:
+    served = plan.pass_name in ("forward", "decode") and plan.loop == "q_outer"
+    return plan.kv_dtype in KV_DTYPES and plan.dtype in ("fp16", "bf16") and served
 
 
 def _check_grid(plan: KernelPlan) -> None:
