@@ -81,7 +81,7 @@ def balance(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array], dev
             counts[item] += parts_of_item
     parts = sum(count for count in counts if count > 1)
     columns, element = plan.head_dim + plan.value_head_dim, DTYPE_BYTES[plan.dtype]
-    kv_bytes = sum(item.keys for item in items) * columns * element
+    kv_bytes = sum(item.keys for item in items) * columns * plan.kv_bytes
     part_rows = sum(items[number].rows * count for number, count in enumerate(counts) if count > 1)
     part_bytes = part_rows * (plan.stored_value_head_dim + 2) * _FLOAT_BYTES
     rows = sum(item.rows for item in items)

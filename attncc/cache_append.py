@@ -24,6 +24,8 @@ def append(
     interleaved: bool = False,
     q: Array | None = None,
     layout: str = "bhsd",
+    k_scale: Array | None = None,
+    v_scale: Array | None = None,
 ) -> Array | None:
     """Writes new keys and values into a cache, in place; keys, and q if given, are rotated first. Gives the rotated q.
 
@@ -36,13 +38,18 @@ def append(
     (RoPE, Su et al. 2021), column i with column i + rotary dim / 2 (GPT-NeoX, Llama), or `interleaved`, 2i with 2i + 1
     (GPT-J). Sums are in fp32.
 
+    Caches may have 8 bits, e4m3 or int8, and new rows more: these are divided by `k_scale` and `v_scale`, f32 [batch,
+    kv_heads] or, with a block_table, [pages, kv_heads] (1 if missing), and rounded to the nearest number, ties to even.
+    What is too large becomes the largest one.
+
     Arrays are NumPy's, CuPy's or torch's, of fp16, bf16 or fp32 (on the CPU also fp64). On a GPU it is one launch on
     the current stream, without a look at any contents: a length or page that can't be writes nothing, and positions
     beyond cos and sin make NaN. CUDA graphs may hold it. Nothing has gradients.
 
     AttnccError A6xx before anything is written; A5xx where no kernel can be compiled.
     """
-    call = Append(k_cache, v_cache, k_new, v_new, kv_lens, block_table, cu_seqlens_q, q=q)
+    given = k_cache, v_cache, k_new, v_new, kv_lens, block_table, cu_seqlens_q
+    call = Append(*given, q=q, k_scale=k_scale, v_scale=v_scale)
     return _appender.run(call, rotary, interleaved=interleaved, layout=layout)
 
 

@@ -15,10 +15,12 @@ from .ir import Variant
 from .kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from .kernels.kernel_names import kernel_name
 from .kernels.launched import kernel_names
-from .kernels.registry import backward_facts, targets_of
+from .kernels.registry import backward_facts, kinds, targets_of
+from .kernels.settings import loop_set
 from .machine_code import Compiled, append_code, compiled, other_kernels
 from .notebook import shown_while
-from .problem.facts import KERNEL_DTYPES
+from .problem.facts import KERNEL_DTYPES, KV_DTYPES
+from .problem.quantized import Q_DTYPES
 from .runtime.cuda.device import best_target
 from .runtime.cuda.driver import driver
 from .runtime.cuda.nvrtc_pool import jobs
@@ -77,25 +79,24 @@ class Specification:
     def candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
         """The plans that the kernels of forward calls may have: forward, decode if it can be or a schedule asks for it,
         and 2-D tiles where the mask asks for them."""
-        forward, decode = (
-            make_candidates(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
-            for pass_name in ("forward", "decode")
-        )
+        builds = (Build(pass_name, target, *configuration) for pass_name in ("forward", "decode"))
+        forward, decode = (make_candidates(self.variant, build, self._schedule_of(build)) for build in builds)
         asked = any(item.pass_name == "decode" for item in self.schedules)
         wanted = asked or targets_of(configuration.dtype, "decode")
-        tiles_2d = None if configuration.paged else make_tiles_2d(forward, self.schedule("patches", target))
+        tiles_2d = None if configuration.serves_caches else make_tiles_2d(forward, self.schedule("patches", target))
         found = (forward, *([decode] if wanted else []), *([tiles_2d] if tiles_2d else []))
         found += self._of_lengths(configuration, target, FORWARD_PASSES)
         return tuple(item for item in found if item.build.pass_name in self.passes)
 
     def _of_lengths(self, configuration: Configuration, target: str, passes: Sequence[str]) -> tuple[Candidates, ...]:
         """Of the schedules for ranges of lengths."""
-        return tuple(
-            make_candidates(self.variant, Build(name, target, *configuration, item.lengths), item)
+        found = (
+            (Build(name, target, *configuration, item.lengths), item)
             for name in passes
             for item in self._schedules(name, target)
             if item.lengths is not None
         )
+        return tuple(make_candidates(self.variant, build, item) for build, item in found if _is_for(item, build))
 
     def backward_candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
         """The plans that the kernels of the passes `backward` and `backward_dq` may have, and of `backward_patches`
@@ -122,6 +123,20 @@ class Specification:
         of_pass = [item for item in self.schedules if item.pass_name == pass_name]
         own = tuple(item for item in of_pass if item.target == target)
         return own or tuple(item for item in of_pass if item.target == target.removesuffix("a"))
+
+    def _schedule_of(self, build: Build) -> Schedule | None:
+        """The schedule of calls of any length, if it is for such kernels."""
+        found = self.schedule(build.pass_name, build.target)
+        return found if found is not None and _is_for(found, build) else None
+
+
+def _is_for(schedule: Schedule, build: Build) -> bool:
+    """False for kernels of 8-bit caches where calls with k and v in q's type have another family: what the schedule
+    says of tiles is for that one."""
+    if build.kv_dtype is None or "family" in schedule.chosen:
+        return True
+    loop = loop_set(schedule.chosen, build)
+    return kinds(build, loop)[:1] == kinds(replace(build, kv_dtype=None), loop)[:1]
 
 
 _WHAT_TO_GIVE = "give a path, a name that `attncc list` prints, or a text of several lines"
@@ -221,6 +236,18 @@ def check_dtype(dtype: str, archs: Sequence[str]) -> None:
         raise AttnccError(Diagnostic("A410", f"there is no dtype `{dtype}`", help=f"attncc calls it `{own}`"))
 
 
+def check_cache_dtype(configuration: Configuration) -> None:
+    """AttnccError A410 for caches of 8 bits beside q that hasn't 16, or of a type that there is no such cache of."""
+    if configuration.kv_dtype is None:
+        return
+    if configuration.kv_dtype not in KV_DTYPES:
+        what = f"there is no dtype `{configuration.kv_dtype}` of caches"
+        raise AttnccError(Diagnostic("A410", what, notes=(f"there are {', '.join(KV_DTYPES)}",)))
+    if KERNEL_DTYPES[configuration.dtype] not in Q_DTYPES:
+        what = f"kernels of {configuration.dtype} have no caches of {configuration.kv_dtype}"
+        raise AttnccError(Diagnostic("A410", what, help="build fp16 or bf16, or leave out --kv-dtype"))
+
+
 class CompiledStore:
     """Kernels of one variant and configuration, compiled when they are first asked for. See `store.KernelStore`."""
 
@@ -229,7 +256,7 @@ class CompiledStore:
         self._specification = specification = specification.serving(configuration.dtype)
         self._configuration = configuration
         self._archs = archs
-        self._settled: dict[tuple[str, bool], tuple[Settled, ...]] = {}  # by target, and whether of pages
+        self._settled: dict[tuple[str, bool, str | None], tuple[Settled, ...]] = {}  # by target, pages, type of caches
         self._settled_backward: dict[str, tuple[Settled, ...]] = {}
         self._others: dict[str, Compiled] = {}  # by name
         self._host = self._host_target()
@@ -260,7 +287,7 @@ class CompiledStore:
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         if target is not None:
             return tuple(item.plan for item in self._settle(configuration, target))
-        settled = self._settled.get((self._host, False))
+        settled = self._settled.get((self._host, False, None))
         return self._first_plans if settled is None else tuple(item.plan for item in settled)
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
@@ -291,8 +318,8 @@ class CompiledStore:
         codes |= self._others
         return {name: codes[name].code for plan in plans for name in kernel_names(plan)}
 
-    def append_code(self, dtype: str, angles: str, capability: int) -> MachineCode:
-        return append_code(dtype, angles, capability)
+    def append_code(self, dtype: str, angles: str, capability: int, kv_dtype: str | None = None) -> MachineCode:
+        return append_code(dtype, angles, capability, kv_dtype)
 
     def report(self) -> dict[str, dict[str, Any]]:
         return {kernel_name(item.plan): item.report() for item in self._all_settled()}
@@ -307,7 +334,7 @@ class CompiledStore:
             self.machine_codes(self.plans(self._configuration, target))
 
     def _settle(self, configuration: Configuration, target: str) -> tuple[Settled, ...]:
-        key = target, configuration.paged
+        key = target, configuration.paged, configuration.kv_dtype
         if key not in self._settled:
             with shown_while(f"compiling {self.variant.name} for {target}"):
                 self._settled[key] = _settle_all(self._specification.candidates(configuration, target))

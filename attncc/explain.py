@@ -80,13 +80,20 @@ class Explanation:
     def filled(self) -> list[tuple[str, int, int]]:
         """The operands that each call on a GPU copies, to fill up their rows: their columns, those of the copies."""
         plan = self.plan
-        rows = ("q and k", plan.head_dim, plan.stored_head_dim), ("v", plan.value_head_dim, plan.stored_value_head_dim)
+        k_columns, v_columns = plan.kv_columns
+        keys = [("q and k", plan.head_dim, k_columns)]
+        if k_columns != plan.stored_head_dim:
+            keys = [("q", plan.head_dim, plan.stored_head_dim), ("k", plan.head_dim, k_columns)]
+        rows = [*keys, ("v", plan.value_head_dim, v_columns)]
         return [(names, own, columns) for names, own, columns in rows if own != columns]
 
     def to_json(self) -> dict[str, Any]:
         """The numbers, for programs. Times are in seconds."""
         plan = self.plan
-        names = ("dtype", "target", "lengths", "loop", "block_q", "block_kv", "warps", "stages", "split_kv", "skip")
+        names = (
+            *("dtype", "kv_dtype", "target", "lengths", "loop", "block_q", "block_kv", "warps", "stages", "split_kv"),
+            "skip",
+        )
         return {
             "variant": plan.variant.name,
             "problem": asdict(self.problem),

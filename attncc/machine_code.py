@@ -77,13 +77,13 @@ def compiled(source: KernelSource, target: str, begun: Future[Cubin] | None = No
     return Compiled(code, cubin.resources)
 
 
-def append_code(dtype: str, angles: str, capability: int) -> MachineCode:
+def append_code(dtype: str, angles: str, capability: int, kv_dtype: str | None = None) -> MachineCode:
     """The kernel that writes into caches, for a GPU. AttnccError A505 where no target serves it."""
     target = best_target(TARGETS, capability)
     if target is None:
         what = f"no kernel can be made for compute capability {capability // 10}.{capability % 10}"
         raise AttnccError(Diagnostic("A505", what))
-    return compiled(render_helper(append.kernel(dtype, angles, target)), target).code
+    return compiled(render_helper(append.kernel(dtype, angles, target, kv_dtype)), target).code
 
 
 def other_kernels(plans: Sequence[KernelPlan]) -> dict[str, tuple[KernelSource, str]]:

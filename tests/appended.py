@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attncc.problem.facts import KERNEL_DTYPES
+from attncc.problem.facts import KERNEL_DTYPES, KV_DTYPES, numpy_dtype
 
 Array = NDArray[Any]
 ROOM = 40
@@ -27,6 +27,7 @@ class Case(NamedTuple):
     with_q: bool = True
     head_dim: int = 32
     value_head_dim: int = 48
+    kv_dtype: str | None = None  # of a cache of 8 bits
 
     @property
     def name(self) -> str:
@@ -38,12 +39,13 @@ def angles(case: Case, positions: int = ROOM) -> tuple[Array, Array]:
     assert case.rotary_dim is not None
     frequencies = 100.0 ** -(np.arange(0, case.rotary_dim, 2) / case.rotary_dim)
     turns = np.arange(positions)[:, None] * frequencies
-    return np.cos(turns).astype(KERNEL_DTYPES[case.angles]), np.sin(turns).astype(KERNEL_DTYPES[case.angles])
+    dtype = numpy_dtype(KERNEL_DTYPES[case.angles])
+    return np.cos(turns).astype(dtype), np.sin(turns).astype(dtype)
 
 
 def arrays_of(case: Case, seed: int = 0) -> dict[str, Any]:
     """The arguments of a call. Tables name pages in any order, and -1 where no key will be."""
-    rng, dtype = np.random.default_rng(seed), np.dtype(KERNEL_DTYPES[case.dtype])
+    rng, dtype = np.random.default_rng(seed), numpy_dtype(KERNEL_DTYPES[case.dtype])
 
     def shaped(heads: int, rows: int, columns: int, *lead: int) -> tuple[int, ...]:
         return (*lead, heads, rows, columns) if case.layout == "bhsd" else (*lead, rows, heads, columns)
@@ -69,7 +71,25 @@ def arrays_of(case: Case, seed: int = 0) -> dict[str, Any]:
         given["cu_seqlens_q"] = np.cumsum((0, *NEW)).astype(np.int32)  # two more rows are no sequence's
     if case.with_q and case.rotary_dim is not None:
         given["q"] = new(6, dims[0])
+    if case.kv_dtype is not None:
+        given |= _in_8_bits(case.kv_dtype, given, rng)
     return given
+
+
+def _in_8_bits(kv_dtype: str, given: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """The caches, full of NaN or 99, a scale for each sequence or page. Some new rows are no numbers, or too large."""
+    made: dict[str, Any] = {}
+    for name in "kv":
+        cache = given[f"{name}_cache"]
+        made[f"{name}_cache"] = np.full(
+            cache.shape, np.nan if kv_dtype == "e4m3" else 99, numpy_dtype(KV_DTYPES[kv_dtype])
+        )
+        rows = len(cache) if "block_table" in given else len(LENGTHS)
+        made[f"{name}_scale"] = rng.uniform(0.004, 0.05, (rows, 2)).astype(np.float32)
+        given[f"{name}_new"].reshape(-1)[rng.permutation(given[f"{name}_new"].size)[:9]] = [
+            np.nan, np.inf, -np.inf, 1e4, -1e4, 0.0, -0.0, 1e-4, -1e-4,
+        ]  # fmt: skip
+    return made
 
 
 def options(case: Case) -> dict[str, Any]:

@@ -26,7 +26,7 @@ NOT_RUN = {
     ("docs/packages.md", 1): "needs a built repository and `kernels`: tests/unit/package/test_hf_kernel.py loads one",
     ("docs/distributed.md", 1): "needs several processes: tests/unit/distributed/test_sharing.py has them",
     ("docs/distributed.md", 2): "needs several processes: tests/unit/distributed/test_decoding.py has them",
-    ("docs/serving.md", 6): "records a CUDA graph: tests/gpu/test_append.py does so",
+    ("docs/serving.md", 7): "records a CUDA graph: tests/gpu/test_append.py does so",
 }
 
 BIASED = """attn 1
@@ -202,6 +202,20 @@ def paged_cache(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
     assert names["lengths"].tolist() == [2] * 8 and names["k_pool"][0].count_nonzero() > 0
 
 
+def cache_of_8_bits(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
+    """The new key is the last of each sequence, beside keys and values of 0."""
+    torch = pytest.importorskip("torch")
+    names = torch_qkv(32, 1, kv_heads=8, batch=2)
+    yield names
+    written = names["v_pool"][[1, 20], :, [35, 36]].float() * names["v_scale"][[1, 20], :, None]
+    torch.testing.assert_close(written, names["v"][:, :, 0].float().clamp(-3, 3), atol=0.013, rtol=0)
+    keys = names["k_pool"][[1, 20], :, [35, 36]].float() * 4 / 127
+    scores = (names["q"][:, :, 0].float() * keys.repeat_interleave(4, 1)).sum(-1) / 128**0.5
+    weights = scores.exp() / (scores.exp() + names["lengths"][:, None] - 1)
+    expected = weights[..., None] * written.repeat_interleave(4, 1)
+    torch.testing.assert_close(names["out"][:, :, 0].float(), expected, atol=5e-3, rtol=2e-2)
+
+
 def static_cache(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
     torch = pytest.importorskip("torch")
     arrays = torch_qkv(2, 64)
@@ -260,10 +274,11 @@ SETTINGS: dict[tuple[str, int], Setting] = {
     ("docs/migration.md", 3): mask_function,
     ("docs/migration.md", 4): chosen_tiles,
     ("docs/serving.md", 1): paged_cache,
-    ("docs/serving.md", 2): static_cache,
-    ("docs/serving.md", 3): chunks,
-    ("docs/serving.md", 4): drafted_tree,
-    ("docs/serving.md", 5): latents,
+    ("docs/serving.md", 2): cache_of_8_bits,
+    ("docs/serving.md", 3): static_cache,
+    ("docs/serving.md", 4): chunks,
+    ("docs/serving.md", 5): drafted_tree,
+    ("docs/serving.md", 6): latents,
 }
 
 

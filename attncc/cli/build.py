@@ -66,6 +66,13 @@ if TYPE_CHECKING:
 )
 @click.option("--decode", is_flag=True, help="Kernels for few queries too; a schedule for decode also asks for them.")
 @click.option("--serving", is_flag=True, help="Kernels for few queries, and for caches in pages (block_table).")
+@click.option(
+    "--kv-dtype",
+    "kv_dtypes",
+    type=Listed(click.Choice(["e4m3", "int8"])),
+    default=(),
+    help="Of caches of 8 bits beside q of 16: e4m3, int8. Kernels for them too; with --serving also in pages.",
+)
 @click.option("--backward", is_flag=True, help="The backward pass too; a schedule for it also asks for it.")
 @click.option(
     "--jobs", type=click.IntRange(1), help="Kernels compiled at once; as many as there are cores, if not given."

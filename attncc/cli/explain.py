@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..runtime.cuda.nvrtc import Resources
     from ..schedule.plan import KernelPlan
 
+_WIDENS = "; a portable one on every target, since tiles of the cache become 16 bits on their way"
 MOST_LINES = 10  # of a mask, that are named with the tiles that each leaves partial
 
 CODE = re.compile(r"A\d{3}", re.IGNORECASE)
@@ -97,6 +98,11 @@ class Lengths(click.ParamType[Any]):
 )
 @click.option(
     "--ncu", type=click.Path(dir_okay=False, path_type=Path), help="With --measure: Nsight Compute, if not in PATH."
+)
+@click.option(
+    "--kv-dtype",
+    type=click.Choice(["e4m3", "int8"]),
+    help="Of a cache of 8 bits beside q of 16, whose kernels are portable ones on every target.",
 )
 @click.option("--seed", type=int, default=0, help="Of the inputs that are drawn at random.")
 @input_option
@@ -225,7 +231,7 @@ def _explained(
     """With what is known of registers, and the inputs that were drawn."""
     from .. import plausible
     from ..analysis.cost.roofline import DEVICES
-    from ..compiler import check_targets
+    from ..compiler import check_cache_dtype, check_targets
     from ..explain import explain
     from ..kernels.registry import targets_of
     from ..kernels.serving import plan_for
@@ -249,7 +255,9 @@ def _explained(
         click.echo(
             f"note: kernels for {target} don't run on --device {device.name}, whose roofline this is\n", err=True
         )
-    configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
+    dims = problem.head_dim, problem.value_head_dim
+    configuration = Configuration(given["dtype"], *dims, kv_dtype=given["kv_dtype"])
+    check_cache_dtype(configuration)
     kernels = specification.candidates(configuration, target)
     plan = plan_for([item.first for item in kernels], problem, device.multiprocessors)
     resources: Resources | str | None = None
@@ -284,7 +292,7 @@ def _print(explained: Explanation, resources: Resources | str | None, drawn: Map
     plan, problem = explained.plan, explained.problem
     dims = dict.fromkeys((problem.head_dim, problem.value_head_dim))
     title = (
-        f"{plan.variant.name}, {plan.dtype}: batch {problem.batch}, {problem.num_heads} heads over "
+        f"{plan.variant.name}, {plan.dtype}{_of_cache(plan)}: batch {problem.batch}, {problem.num_heads} heads over "
         f"{problem.num_kv_heads} key heads, q_len {problem.q_len}, kv_len {problem.kv_len}, "
         f"head dim {':'.join(map(str, dims))}"
     )
@@ -299,6 +307,10 @@ def _print(explained: Explanation, resources: Resources | str | None, drawn: Map
     )
     click.echo(f"\n{wrapped(notes)}\n")
     click.echo("\n".join(wrapped(line, 15 - len(line) + len(line.lstrip())) for line in _kernel(explained, resources)))
+
+
+def _of_cache(plan: KernelPlan) -> str:
+    return "" if plan.kv_dtype is None else f" over a cache of {plan.kv_dtype}"
 
 
 def drawn_inputs(drawn: Mapping[str, plausible.Drawn]) -> str:
@@ -367,6 +379,7 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
     yield (
         f"kernel         {plan.pass_name}, {plan.loop}, {plan.block_q} x {plan.block_kv} tiles{_of_grid(plan)}, "
         f"{_counted(plan.warps, 'warp')}, {_counted(plan.stages, 'stage')}, {splits}, on {plan.target}"
+        f"{_WIDENS * (plan.kv_dtype is not None)}"
     )
     yield f"its calls      {facts_of(plan).calls}"
     if plan.lengths is not None:

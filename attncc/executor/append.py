@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..problem import Problem
+from ..problem.quantized import scales_by_page
 from ..problem.strides import zeros_like
 
 Array = NDArray[Any]
@@ -30,6 +31,8 @@ def append(problem: Problem, arrays: Mapping[str, Array], *, interleaved: bool) 
             x = x if name == "v" else _rotated(x, positions, arrays, interleaved)
             cache = arrays[f"{name}_cache"]
             heads_first = cache if problem.layout == "bhsd" else cache.swapaxes(1, 2)
+            if cache.dtype != x.dtype:
+                x = quantized(x, _scales(problem, arrays, name, b, positions), cache.dtype)
             heads_first[first, :, row] = x.swapaxes(0, 1)
         if q is not None and out is not None:
             x = _heads_first(problem, q, b)[:, rows]
@@ -58,6 +61,26 @@ def _rotated(x: Array, positions: Array, arrays: Mapping[str, Array], interleave
     result[..., first] = a * cos - b * sin
     result[..., second] = b * cos + a * sin
     return result
+
+
+def _scales(problem: Problem, arrays: Mapping[str, Array], name: str, b: int, positions: Array) -> Array:
+    """[kv_heads, rows or 1, 1]: those of the sequence, or of the pages that the rows go to."""
+    scale, pages = arrays.get(f"{name}_scale"), len(arrays[f"{name}_cache"])
+    if scale is None:
+        return np.ones((1, 1, 1), np.float32)
+    if len(scale) > 1 and scales_by_page(scale, problem, pages):
+        return np.asarray(scale[_places(problem, arrays.get("block_table"), b, positions)[0]].T[..., None])
+    return np.asarray(scale[b if len(scale) > 1 else 0][:, None, None])
+
+
+def quantized(x: Array, scale: Array, dtype: np.dtype[Any]) -> Array:
+    """x / scale in fp32, rounded to nearest, ties to even. What is too large becomes the largest number of the type; a
+    NaN is 0 in int8."""
+    with np.errstate(all="ignore"):
+        numbers = x.astype(np.float32) / scale
+        if dtype == np.int8:
+            return np.rint(np.clip(np.nan_to_num(numbers, posinf=np.inf, neginf=-np.inf), -128, 127)).astype(dtype)
+        return np.where(np.isnan(numbers), np.float32(np.nan), np.clip(numbers, -448, 448)).astype(dtype)
 
 
 def _places(problem: Problem, table: Array | None, b: int, positions: Array) -> tuple[Any, Array]:

@@ -19,7 +19,7 @@ from ..philox import threshold
 from ..problem import BoundCall, Problem, Sequence, Signature, bind_arrays
 from ..problem.facts import KERNEL_DTYPES, numpy_dtype
 from ..problem.strides import zeros_like
-from ..schedule.plan import DTYPE_BYTES, KernelPlan
+from ..schedule.plan import DTYPE_BYTES, KV_BYTES, KernelPlan
 from ..statements import dropout_rate
 from .orders import kv_outer, q_outer
 from .work import Meter, SequenceWork
@@ -78,7 +78,7 @@ def run_bound(plan: KernelPlan, bound: BoundCall, own_rows: OwnRows = None) -> R
             result = kv_outer(work) if plan.loop == "kv_outer" else q_outer(work, plan.split_kv or 1)
             out_rows[...], bound.lse_rows(lse, sequence)[...] = result
     softmax = plan.variant.normalize == "softmax"
-    return Result(out, lse if softmax else None, meter.traffic(workload(plan, problem)), meter.tiles)
+    return Result(out, lse if softmax else None, meter.traffic(workload(plan, problem, bound.kv_dtype)), meter.tiles)
 
 
 def compute_dtype(plan: KernelPlan) -> np.dtype[Any]:
@@ -86,12 +86,14 @@ def compute_dtype(plan: KernelPlan) -> np.dtype[Any]:
     return np.dtype(np.float64 if plan.dtype == "fp64" else np.float32)
 
 
-def workload(plan: KernelPlan, problem: Problem) -> Workload:
-    """The sizes that the cost model needs of a plan and a problem."""
+def workload(plan: KernelPlan, problem: Problem, kv_dtype: str | None = None) -> Workload:
+    """The sizes that the cost model needs of a plan and a problem; `kv_dtype`: of a cache that hasn't the type of the
+    plan's."""
     element_bytes, out_bytes = DTYPE_BYTES[plan.dtype], DTYPE_BYTES[plan.out_dtype]
     statistics_bytes = backward_facts(plan).statistics_bytes if plan.is_backward else 0
     state_bytes, softmax = max(element_bytes, 4), plan.variant.normalize == "softmax"
-    return Workload(problem, element_bytes, state_bytes, softmax, out_bytes, statistics_bytes)
+    kv_bytes = None if kv_dtype is None and plan.kv_dtype is None else KV_BYTES
+    return Workload(problem, element_bytes, state_bytes, softmax, out_bytes, statistics_bytes, kv_bytes)
 
 
 def skips(plan: KernelPlan) -> bool:

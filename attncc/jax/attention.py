@@ -15,6 +15,7 @@ from ..descales import descaled
 from ..ir import Type
 from ..problem.call_arguments import ARGUMENTS, ARRAYS, SCALARS, Arguments
 from ..problem.inputs import declaration
+from ..problem.quantized import kv_dtype
 from ..problem.refusal import not_an_array, refused
 from ..problem.swapped_axes import warn_of_swapped_axes
 from ..runtime.kernel import Kernel, kernel_of
@@ -26,6 +27,8 @@ _EXPECTED = "a JAX or NumPy array"
 _UNUSED = {
     "out": "take the result that the call returns",
     "block_table": "gather the pages first, or call the kernel with torch or CuPy arrays",
+    "k_scale": "multiply k before, or call the kernel with torch or CuPy arrays",
+    "v_scale": "multiply v before, or call the kernel with torch or CuPy arrays",
 }
 
 
@@ -63,6 +66,7 @@ class Attention:
         alone = np.ndim(q) == 3 and call.cu_seqlens_q is None and call.cu_seqlens_kv is None
         form, operands = self._read(call, alone, return_lse, deterministic)
         shapes = tuple(map(ArrayForm.of, operands))
+        _refuse_narrow(*shapes[:2])
         bound = form.bound(shapes)
         warn_of_swapped_axes(form.variant.name, shapes[0].facts, bound.problem)
         results = _attention(form, tuple(varying(operands)))
@@ -110,6 +114,14 @@ def _refuse_unused(call: Arguments) -> None:
             raise refused(
                 "A655", f"`{name}` can't be used with JAX arrays", expected=f"{name}=None", came=came, help=help
             )
+
+
+def _refuse_narrow(q: ArrayForm, k: ArrayForm) -> None:
+    """AttnccError A655 for caches of 8 bits, whose scales have no place here."""
+    if kv_dtype(q.facts, k.facts) is not None:
+        help_ = "convert k and v to q's type, or call the kernel with torch or CuPy arrays"
+        what = "a cache of 8 bits can't be used with JAX arrays"
+        raise refused("A655", what, expected=f"k and v of {q.dtype}", came=k.dtype, help=help_)
 
 
 def _is_number(value: Any) -> bool:

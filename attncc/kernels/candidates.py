@@ -27,6 +27,7 @@ from .known_tiles import known_tiles
 from .registry import find, forward_facts, kinds, most_general, why_not
 from .settings import loop_set
 
+_OFTEN_UNSET = ("paged", "kv_dtype")  # of a build: what keys without it were kept by
 _MAY_PAY = 2  # times what fixed tiles may leave for windows to be tried
 
 
@@ -68,7 +69,7 @@ class Candidates:
         """Stands for all that the choice depends on, but for templates and compilers: by it the table is kept."""
         variant = to_json(replace(self.variant, name="", documentation=""))
         grid_2d = None if self.grid_2d is None else asdict(self.grid_2d)
-        build = {name: value for name, value in asdict(self.build).items() if name != "paged" or value}
+        build = {name: value for name, value in asdict(self.build).items() if name not in _OFTEN_UNSET or value}
         del build["lengths"]  # tiles don't depend on it
         asked = [variant, build, self.settings, self.schedule.target, grid_2d]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]

@@ -18,12 +18,14 @@ from .parameters import (
     field_name,
     gradient_name,
     ints,
+    operand_pointers,
     ordered,
     page_parameters,
     pointers,
     strides,
     variant_fields,
 )
+from .quantized import scale_parameters
 from .shared import Parts
 
 if TYPE_CHECKING:
@@ -289,7 +291,7 @@ class ForwardFacts(Facts):
 
     def _parameters(self) -> Iterator[Parameter]:
         plan = self.plan
-        yield from pointers(f"const {ELEMENT_TYPES[plan.dtype]}", "q", "k", "v")
+        yield from operand_pointers(plan)
         yield from pointers(ELEMENT_TYPES[plan.out_dtype], "out")
         yield from pointers("float", "lse", "partial_out", "row_max", "row_sum")
         yield from pointers("unsigned", *["next_block"] * self.persistent)
@@ -303,6 +305,8 @@ class ForwardFacts(Facts):
             yield from ints("kv_tiles")
         if plan.paged:
             yield from (*page_parameters(), *ints("box_rows"))
+        if plan.kv_dtype is not None:
+            yield from scale_parameters()
         if self.tile_lists:
             yield from pointers("uint2", "tile_lists")
             yield from ints("list_batch", "list_heads", "list_words", "list_parts")

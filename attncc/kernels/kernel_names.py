@@ -7,14 +7,18 @@ from dataclasses import replace
 from ..schedule.plan import KernelPlan
 
 
-def configuration_name(dtype: str, head_dim: int, value_head_dim: int, paged: bool = False) -> str:
-    """`bf16_d64`, `bf16_d192x128` where values have another head dim, `bf16_d64_paged` for pools of pages."""
+def configuration_name(
+    dtype: str, head_dim: int, value_head_dim: int, paged: bool = False, kv_dtype: str | None = None
+) -> str:
+    """`bf16_d64`, `bf16_d192x128` where values have another head dim, `bf16_d64_paged` for pools of pages,
+    `bf16_d64_kv_int8` for caches of another type."""
     values = "" if head_dim == value_head_dim else f"x{value_head_dim}"
-    return f"{dtype}_d{head_dim}{values}{'_paged' * paged}"
+    cache = "" if kv_dtype is None else f"_kv_{kv_dtype}"
+    return f"{dtype}_d{head_dim}{values}{cache}{'_paged' * paged}"
 
 
 def configuration_of(plan: KernelPlan) -> str:
-    return configuration_name(plan.dtype, plan.head_dim, plan.value_head_dim, plan.paged)
+    return configuration_name(plan.dtype, plan.head_dim, plan.value_head_dim, plan.paged, plan.kv_dtype)
 
 
 def kernel_name(plan: KernelPlan) -> str:

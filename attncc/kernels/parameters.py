@@ -22,7 +22,7 @@ SCALAR_FORMATS = {"long long": "q", "unsigned long long": "Q", "int": "i", "unsi
 # The C type of an element, for each dtype of an input and of the build; fp16 and bf16 are structs of leaf code.
 ELEMENT_TYPES = {
     "bool": "unsigned char", "i32": "int", "i64": "long long", "f16": "fp16", "bf16": "bf16", "f32": "float",
-    "fp16": "fp16", "fp32": "float", "e4m3": "unsigned char",
+    "fp16": "fp16", "fp32": "float", "e4m3": "unsigned char", "int8": "signed char",
 }  # fmt: skip
 
 # The C type of the field `X_value` of a scalar input: what the caller passed by value.
@@ -137,6 +137,12 @@ def pointers(element: str, *names: str) -> list[Parameter]:
     return [Parameter(name, f"{element}*") for name in names]
 
 
+def operand_pointers(plan: KernelPlan) -> list[Parameter]:
+    """q, k and v of a forward pass."""
+    own, cache = (f"const {ELEMENT_TYPES[name]}" for name in (plan.dtype, plan.kv_dtype or plan.dtype))
+    return [*pointers(own, "q"), *pointers(cache, "k", "v")]
+
+
 def ints(*names: str) -> list[Parameter]:
     return [Parameter(name, "int") for name in names]
 
@@ -207,6 +213,8 @@ FIELD_NAMES = frozenset(
     + ["dq_semaphore", "finished", "exact", "tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
     + ["values_ahead", "kv_tiles", "q_offset_form"]
     + ["page_magic", "page_rows", "page_shift", "pages", "max_blocks", "box_rows"]
+    + ["k_scale", "v_scale", "scales_of_pages"]
+    + [f"{name}_scale_stride_{step}" for name in ("k", "v") for step in ("row", "head")]
     + ["arrivals", "slot_rows", "most_parts", "few_units", "fewer_runs", "group", "group_inverse"]
     + [
         f"{name}_stride_{axis}"

@@ -28,7 +28,7 @@ _LACKING = {
 _APPEND = """\
     if k_new is not None or v_new is not None or rotary is not None:
         new = k_new, v_new, rotary, interleaved
-        where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream
+        where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale
         q = _package.kernel.appended(q, k, v, new, *where)
 """
 
@@ -115,7 +115,8 @@ def _module_lines(variant: Variant, plans: Sequence[KernelPlan]) -> Iterator[str
     for plan in plans:
         dims = f"{plan.head_dim}" if plan.head_dim == plan.value_head_dim else f"{plan.head_dim}:{plan.value_head_dim}"
         tile = f"{plan.block_q} x {plan.block_kv}"
-        yield f"    {plan.pass_name} {plan.dtype}, head dim {dims}, {plan.target}: {plan.loop}, tiles of {tile}"
+        cache = "" if plan.kv_dtype is None else f" over caches of {plan.kv_dtype}"
+        yield f"    {plan.pass_name} {plan.dtype}{cache}, head dim {dims}, {plan.target}: {plan.loop}, tiles of {tile}"
     absent = lacking(plans)
     if absent:
         yield ""

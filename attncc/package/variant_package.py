@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..codegen.render import KernelSource
-from ..compiler import NO_DEFINES, Defines, Specification, check_dtype, check_targets, read, specify
+from ..compiler import NO_DEFINES, Defines, Specification, check_cache_dtype, check_dtype, check_targets, read, specify
 from ..diagnostics import warn
 from ..kernels.candidates import Candidates
 from ..kernels.kernel_names import kernel_name, separate_dq_name
@@ -94,6 +94,7 @@ def prepare(
     decode: bool = False,
     backward: bool = False,
     serving: bool = False,
+    kv_dtypes: Sequence[str] = (),
     variants: Iterable[str] | None = None,
     allow_imports: Folders = (),
 ) -> tuple[VariantPackage, ...]:
@@ -102,8 +103,9 @@ def prepare(
 
     With `decode` and `backward`, or where a variant has a schedule for them, the kernels of these passes too; without
     those of decode, calls with few queries run the forward kernel. `serving` asks for these, and for kernels of caches
-    in pages, in which calls bring a block_table. AttnccError with everything that is wrong with the
-    spec's text, with these variants' schedules or with what is asked for. Nothing is compiled yet.
+    in pages, in which calls bring a block_table. `kv_dtypes`, of e4m3 and int8, adds to each of these the kernels for
+    caches of 8 bits, and asks for those of decode. AttnccError with everything that is wrong with the spec's text, with
+    these variants' schedules or with what is asked for. Nothing is compiled yet.
     """
     check_targets(archs)
     for dtype in dtypes:
@@ -113,13 +115,13 @@ def prepare(
     for warning in program.warnings:
         warn(warning)
     dims = [item if isinstance(item, tuple) else (item, item) for item in head_dims]
-    configurations = [
-        Configuration(dtype, *pair, paged=paged)
-        for dtype, pair, paged in product(dtypes, dims, (False, True) if serving else (False,))
-    ]
+    caches = product((False, True) if serving else (False,), (None, *kv_dtypes))
+    configurations = [Configuration(dtype, *pair, *cache) for dtype, pair, cache in product(dtypes, dims, list(caches))]
+    for configuration in configurations:
+        check_cache_dtype(configuration)
     names = [variant.name for variant in program.variants] if variants is None else variants
     found = [specify(program, name).serving(*dtypes) for name in names]
-    if not (decode or serving):
+    if not (decode or serving or kv_dtypes):
         found = [item.without_unasked_decode() for item in found]
     return tuple(_package(item, source.path, configurations, archs, backward) for item in found)
 
@@ -134,7 +136,7 @@ def _package(
     wanted = list(product(dict.fromkeys(configurations), dict.fromkeys(archs)))
     found = [specification.candidates(configuration, target) for configuration, target in wanted]
     if backward or any(schedule.pass_name in BACKWARD_PASSES for schedule in specification.schedules):
-        dense = [(configuration, target) for configuration, target in wanted if not configuration.paged]
+        dense = [(configuration, target) for configuration, target in wanted if not configuration.serves_caches]
         found += [specification.backward_candidates(configuration, target) for configuration, target in dense]
     kernels = tuple(item for several in found for item in several)
     return VariantPackage(specification, origin, kernels, launched(item.first for item in kernels))

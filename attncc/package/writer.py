@@ -55,6 +55,7 @@ def build(
     defines: Defines = NO_DEFINES,
     decode: bool = False,
     serving: bool = False,
+    kv_dtypes: Sequence[str] = (),
     backward: bool = False,
     allow_imports: Folders = (),
     jobs: int | None = None,
@@ -69,6 +70,7 @@ def build(
         defines=defines,
         decode=decode,
         serving=serving,
+        kv_dtypes=kv_dtypes,
         backward=backward,
         allow_imports=allow_imports,
     )

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from ..ir import MAX_LENGTH
 from .bind import check_array, check_last_axis, check_layout
 from .call_arguments import ARGUMENTS
-from .facts import ArrayFacts
+from .facts import KV_DTYPES, ArrayFacts
 from .problem import Problem
+from .quantized import SCALES, check_scales
 from .refusal import refused, shape_text
 from .values import known_lengths, known_starts
 
@@ -32,6 +33,8 @@ class Append(NamedTuple):
     cos: Any = None
     sin: Any = None
     q: Any = None
+    k_scale: Any = None
+    v_scale: Any = None
 
     def given(self) -> Iterator[tuple[str, Any]]:
         """Those that the call brings, by name."""
@@ -82,6 +85,9 @@ def bind_append(call: Append, layout: object) -> Problem:
             assert argument.shape is not None
             check_array(argument, argument.shape, facts, problem)
             _check_device(call, name, facts)
+    for name in SCALES:
+        if getattr(call, name) is not None:
+            _check_scale(call, name, problem)
     if call.cos is not None:
         _check_angles(call)
     return problem
@@ -93,8 +99,9 @@ def _check_operand(call: Append, name: str, facts: ArrayFacts) -> None:
         came = f"rank {len(facts.shape)}, shape {shape_text(facts.shape)}"
         help_ = "rows that are packed have rank 3 and come with cu_seqlens_q; all others, and caches, have rank 4"
         raise refused("A601", f"`{name}` has the wrong rank", expected=f"rank {rank}", came=came, help=help_)
-    own = call.k_cache.dtype
-    allowed = _HOST_DTYPES if facts.device == "cpu" else _DTYPES
+    narrow = name.endswith("cache") and call.k_cache.dtype in KV_DTYPES.values()
+    own = call.k_cache.dtype if narrow else _rows_dtype(call)
+    allowed: tuple[str, ...] = (own,) if narrow else _HOST_DTYPES if facts.device == "cpu" else _DTYPES
     if facts.dtype != own or own not in allowed:
         expected = own if own in allowed else " or ".join(allowed)
         what = f"`{name}` has the wrong element type"
@@ -104,6 +111,12 @@ def _check_operand(call: Append, name: str, facts: ArrayFacts) -> None:
     if name.endswith("cache") and any(x == 0 and n > 1 for x, n in zip(facts.strides, facts.shape, strict=True)):
         what, expected = f"`{name}` has strides that can't be written", "no stride of 0"
         raise refused("A617", what, expected=expected, came=f"strides {shape_text(facts.strides)}")
+
+
+def _rows_dtype(call: Append) -> str:
+    """The element type of new rows and of q: the caches', unless these have 8 bits."""
+    narrow = call.k_cache.dtype in KV_DTYPES.values()
+    return str(call.k_new.dtype if narrow else call.k_cache.dtype)
 
 
 def _check_device(call: Append, name: str, facts: ArrayFacts) -> None:
@@ -151,9 +164,21 @@ def _check_shapes(call: Append, problem: Problem) -> None:
         raise refused("A615", "`k_cache` is too long", expected=most, came=problem.kv_len)
 
 
+def _check_scale(call: Append, name: str, problem: Problem) -> None:
+    if call.k_cache.dtype not in KV_DTYPES.values():
+        expected, help_ = f"caches of {' or '.join(KV_DTYPES.values())}", "leave it out"
+        what = f"`{name}` comes with a cache that has no scales"
+        raise refused("A629", what, expected=expected, came=call.k_cache.dtype, help=help_)
+    argument, facts = ARGUMENTS[name], getattr(call, name)
+    assert argument.shape is not None
+    check_array(argument, argument.shape, facts, problem)
+    check_scales(name, facts, problem, call.k_cache.shape[0])
+    _check_device(call, name, facts)
+
+
 def _check_angles(call: Append) -> None:
     for name in ("cos", "sin"):
-        facts, dtypes = getattr(call, name), dict.fromkeys((call.k_cache.dtype, "float32"))
+        facts, dtypes = getattr(call, name), dict.fromkeys((_rows_dtype(call), "float32"))
         pairs = facts.shape[-1] if len(facts.shape) == 2 else 0
         if facts.dtype not in dtypes or not 0 < 2 * pairs <= call.k_new.shape[-1]:
             raise _bad_rotary(

@@ -19,6 +19,7 @@ from .facts import ArrayFacts, Signature
 from .inputs import POSITION_TAGS, expected_length, merged, passed_axes
 from .overlap import elements_meet, shares_memory
 from .problem import Problem, Sequence
+from .quantized import kv_dtype, scales_of_keys
 from .refusal import masked, not_an_array, refused
 from .strides import zeros_like
 from .values import check_arrays, check_values, know_sequences, saturated
@@ -57,11 +58,26 @@ class BoundCall:
             rows = self._paged(array, self.problem.page, sequence).astype(compute)
         else:
             rows = self.rows(array, sequence.b, start, length).astype(compute)
+        if name in ("k", "v") and self.kv_dtype is not None:
+            return self._dequantized(name, sequence, rows)
         if not descaled(self.variant):
             return rows
         factors = self.inputs[f"{name}_descale"][sequence.b].astype(compute)
         each: Array = np.repeat(factors, len(rows) // len(factors))[:, None, None]
         return np.asarray(rows * each)
+
+    @property
+    def kv_dtype(self) -> str | None:
+        """`e4m3` or `int8` of a cache of 8 bits beside q of more."""
+        return kv_dtype(*(array_facts(name, getattr(self, name)) for name in ("q", "k")))
+
+    def _dequantized(self, name: str, sequence: Sequence, rows: Array) -> Array:
+        """Rows [kv_heads, kv_len, head dim] of k or v times their scales, in the rows' precision."""
+        scale = self.given.k_scale if name == "k" else self.given.v_scale
+        if scale is None:
+            return rows
+        each = scales_of_keys(scale, self.problem, sequence, self.given.block_table, len(getattr(self, name)))
+        return np.asarray(rows * each.astype(rows.dtype)[..., None])
 
     def _paged(self, pool: Array, page: int, sequence: Sequence) -> Array:
         """The rows of k or v of a sequence, from its pages: [kv_heads, kv_len, head dim]."""

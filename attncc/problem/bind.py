@@ -12,6 +12,7 @@ from .call_arguments import ARGUMENTS, Call, CallArgument, Shape, Sort
 from .facts import KERNEL_DTYPES, LAYOUTS, ArrayFacts, Signature, out_dtype
 from .inputs import LAYOUT_HELP, check_inputs
 from .problem import Problem
+from .quantized import cache_dtypes, check_quantized
 from .refusal import check_device, refused, shape_text, type_text
 from .strides import contiguous
 
@@ -32,6 +33,7 @@ def bind(signature: Signature, call: Call) -> Problem:
     _check_operand_shapes(signature, call, problem)
     for argument in ARGUMENTS.values():
         _check_argument(argument, call, problem)
+    check_quantized(call, problem)
     check_inputs(signature, call, problem)
     _check_results(signature, call, problem)
     return problem
@@ -105,6 +107,8 @@ def check_last_axis(name: str, facts: ArrayFacts) -> None:
 
 def _check_dtype(signature: Signature, name: str, facts: ArrayFacts) -> None:
     allowed = _FLOATS if signature.dtype is None else (KERNEL_DTYPES[signature.dtype],)
+    if name in ("k", "v"):
+        allowed = tuple(dict.fromkeys((*allowed, *cache_dtypes(signature.dtype))))
     if facts.dtype not in allowed:
         own = next((short for short, full in KERNEL_DTYPES.items() if full == facts.dtype), None)
         raise refused(
@@ -205,12 +209,13 @@ def check_array(argument: CallArgument, shape: Shape, facts: ArrayFacts, problem
     came = (*facts.shape, 0, 0)
     lengths = tuple(came[axis] if length is None else length for axis, length in enumerate(shape.lengths(problem)))
     steps = zip(lengths, facts.strides, contiguous(lengths), strict=False)
-    fits = facts.shape == lengths and all(size <= 1 or stride == step for size, stride, step in steps)
+    in_place = shape.strided or all(size <= 1 or stride == step for size, stride, step in steps)
+    fits, kind = facts.shape == lengths and in_place, "" if shape.strided else "contiguous "
     if not fits or facts.dtype not in argument.dtypes:
         raise refused(
             argument.code,
             f"`{argument.name}` {shape.unfit}",
-            expected=f"a contiguous {' or '.join(argument.dtypes)} array of shape {shape.axes} = {shape_text(lengths)}",
+            expected=f"a {kind}{' or '.join(argument.dtypes)} array of shape {shape.axes} = {shape_text(lengths)}",
             came=f"{facts.dtype}, shape {shape_text(facts.shape)}, strides {shape_text(facts.strides)}",
             help=shape.help,
         )

@@ -34,6 +34,8 @@ class Arguments(NamedTuple):
     kv_lens: Array | None = None
     block_table: Array | None = None
     q_offset: Any = None
+    k_scale: Array | None = None
+    v_scale: Array | None = None
     seed: Any = None
     out: Array | None = None
     return_lse: bool = False
@@ -83,6 +85,8 @@ class Call(NamedTuple):
     kv_lens: ArrayFacts | None = None
     block_table: ArrayFacts | None = None
     q_offset: ArrayFacts | type | None = None
+    k_scale: ArrayFacts | None = None
+    v_scale: ArrayFacts | None = None
     seed: ArrayFacts | type | None = None
     out: ArrayFacts | None = None
     return_lse: bool = False
@@ -100,12 +104,13 @@ class Sort(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The shape that an array has to have, contiguous."""
+    """The shape that an array has to have, contiguous unless it may be strided."""
 
     axes: str  # for people
     lengths: Callable[[Problem], tuple[int | None, ...]]  # None: any
     unfit: str  # what is said of another array
     help: str
+    strided: bool = False  # any strides will do
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +219,24 @@ _Q_OFFSET = CallArgument(
 )
 
 
+def _cache_scale(name: str) -> CallArgument:
+    """k_scale or v_scale; which rows there may be, `quantized.check_scales` says."""
+    text = (
+        f"float32 [batch, kv_heads], or [pages, kv_heads] with block_table: what {name} is multiplied by, where k and "
+        "v are e4m3 or int8 and q has 16 bits; 1 if not given"
+    )
+    shape = Shape(
+        "[batch or pages, kv_heads]",
+        lambda problem: (None, problem.num_kv_heads),
+        unfit="doesn't fit the cache",
+        help="one row for each sequence of q, or each page of the pool; [1, kv_heads] serves all",
+        strided=True,
+    )
+    return CallArgument(
+        f"{name}_scale", Sort.ARRAY, "A629", "Array", text, dtypes=("float32",), shape=shape, backward=False
+    )
+
+
 def _own_scale(variant: Variant) -> str:
     default = "the variant's own" if variant.scale is not None else "1 / sqrt(head dim)"
     return f"what q·k is multiplied by; {default}, if not given"
@@ -242,6 +265,8 @@ _RECORDS = (
     _KV_LENS,
     _BLOCK_TABLE,
     _Q_OFFSET,
+    _cache_scale("k"),
+    _cache_scale("v"),
     CallArgument(
         "seed",
         Sort.SCALAR,

@@ -12,6 +12,7 @@ from ..ir import Expr, Input, Let, Load, Local, Symbol, Variant, walk
 
 # Names of element types are NumPy's (`str(array.dtype)`), which CuPy and torch share.
 KERNEL_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "e4m3": "float8_e4m3fn"}
+KV_DTYPES = {"e4m3": "float8_e4m3fn", "int8": "int8"}  # of k and v where q has 16 bits
 OUT_DTYPES = {"e4m3": "bf16"}  # of outputs, where they have another than q, k and v
 _OUT_OF = {KERNEL_DTYPES[q]: KERNEL_DTYPES[out] for q, out in OUT_DTYPES.items()}
 # What probabilities are multiplied by before they are rounded to a type, so that small ones don't become 0.

@@ -11,6 +11,7 @@ from .bind import check_last_axis
 from .call_arguments import Call
 from .facts import ArrayFacts, Signature
 from .problem import Problem
+from .quantized import kv_dtype
 from .refusal import check_device, refused, shape_text
 
 Array = Any  # an array of the caller's framework
@@ -50,6 +51,14 @@ def bind_results(signature: Signature, call: Call, problem: Problem, results: Re
             expected="k and v without pages, and queries that aren't packed",
             came="a backward call with " + ("block_table" if problem.page is not None else "cu_seqlens_q and kv_lens"),
             help="call the kernel under no_grad, or pass k and v with kv_lens alone",
+        )
+    if kv_dtype(call.q, call.k) is not None:
+        raise refused(
+            "A629",
+            "there are no gradients of a cache of 8 bits",
+            expected="k and v in q's type",
+            came=call.k.dtype,
+            help="call the kernel under no_grad, or pass k and v in q's type",
         )
     softmax = signature.variant.normalize == "softmax"
     for name, facts in (("lse", results.lse), ("dlse", results.dlse)):

@@ -89,6 +89,8 @@ class Kernel:
         kv_lens: Array | None = None,
         block_table: Array | None = None,
         q_offset: Any = None,
+        k_scale: Array | None = None,
+        v_scale: Array | None = None,
         seed: Any = None,
         out: Array | None = None,
         return_lse: bool = False,
@@ -112,14 +114,16 @@ class Kernel:
         where it is missing. Where a torch tensor requires a gradient, autograd records the call: see docs/backward.md.
         Kernels of e4m3 take `q_descale`, `k_descale` and `v_descale`, f32 [batch, kv_heads], 1 where missing: what
         q, k and v of a sequence and key head are multiplied by. Their out is bf16.
+        k and v may be a cache of 8 bits, both e4m3 or both int8, where q is fp16 or bf16. They stand for their numbers
+        times `k_scale` and `v_scale`, f32 [batch, kv_heads] or, with a block_table, [pages, kv_heads]; 1 where missing.
         With `k_new`, `v_new` and `kv_lens`, k and v are a cache: `attncc.append` writes the new rows into it first,
         and with `rotary` rotates them and q.
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
         if k_new is not None or v_new is not None or rotary is not None:
-            where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream
+            where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale
             q = self.appended(q, k, v, (k_new, v_new, rotary, interleaved), *where)
-        cache = kv_lens, block_table, q_offset
+        cache = kv_lens, block_table, q_offset, k_scale, v_scale
         given = (q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, *cache, seed, out, return_lse)
         return self.called(given, stream)
 
@@ -135,6 +139,8 @@ class Kernel:
         q_offset: Any,
         layout: str,
         stream: Any,
+        k_scale: Array | None = None,
+        v_scale: Array | None = None,
     ) -> Array:
         """The q of a call after its `new` rows (`k_new`, `v_new`, `rotary`, `interleaved`) were written into its cache:
         rotated with `rotary`, else as it came.
@@ -146,7 +152,8 @@ class Kernel:
 
         k_new, v_new, rotary, interleaved = new
         rotated = None if rotary is None else q
-        call = Append(k, v, k_new, v_new, kv_lens, block_table, cu_seqlens_q, q=rotated)
+        cache = kv_lens, block_table, cu_seqlens_q
+        call = Append(k, v, k_new, v_new, *cache, q=rotated, k_scale=k_scale, v_scale=v_scale)
         check_appended(call, q_offset)
         if self._appender is None:
             self._appender = Appender(self._store.append_code)

@@ -11,6 +11,7 @@ from ..problem.facts import OUT_DTYPES
 
 # Element sizes in bytes; fp64 exists on the CPU executor alone.
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "e4m3": 1}
+KV_BYTES = 1  # of a cache's elements, where it has a type of its own: those of KV_DTYPES
 
 # A forward call runs one plan of the first three. Of the others `backward` has dK and dV, and dQ where it adds that up
 # over its thread blocks; `backward_dq` has dQ alone, in an order of its own. `backward_patches` has all, in 2-D tiles.
@@ -52,6 +53,7 @@ class Build:
     head_dim: int  # of q and k
     value_head_dim: int
     paged: bool = False  # k and v are pools of pages
+    kv_dtype: str | None = None  # of k and v, a name of KV_DTYPES, where that isn't q's
     lengths: tuple[int, int] | None = None  # keys of the calls that it serves, both ends included; None: all others
 
     @property
@@ -118,6 +120,7 @@ class KernelPlan:
     grid_2d: Grid2D | None = None  # the passes in 2-D tiles: of what
     low_register: bool = False  # backward: saves registers at the cost of time (few_registers.cuh)
     paged: bool = False  # k and v are pools of pages
+    kv_dtype: str | None = None  # of k and v, a name of KV_DTYPES, where that isn't q's
     # Keys of the calls that it serves, both ends included; None: of all that no plan of its pass is for. Left out of
     # JSON then.
     lengths: tuple[int, int] | None = field(default=None, metadata={OPTIONAL: True})
@@ -125,7 +128,7 @@ class KernelPlan:
     @property
     def build(self) -> Build:
         dims = self.head_dim, self.value_head_dim
-        return Build(self.pass_name, self.target, self.dtype, *dims, self.paged, self.lengths)
+        return Build(self.pass_name, self.target, self.dtype, *dims, self.paged, self.kv_dtype, self.lengths)
 
     @property
     def knobs(self) -> dict[str, int | str | None]:
@@ -137,6 +140,16 @@ class KernelPlan:
     def element_bytes(self) -> int:
         """Of q, k and v."""
         return DTYPE_BYTES[self.dtype]
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of an element of k and v in memory."""
+        return self.element_bytes if self.kv_dtype is None else KV_BYTES
+
+    @property
+    def kv_columns(self) -> tuple[int, int]:
+        """The columns of k, and of v, in memory."""
+        return stored(self.head_dim, self.kv_bytes), stored(self.value_head_dim, self.kv_bytes)
 
     @property
     def out_dtype(self) -> str:

@@ -35,6 +35,7 @@ from ..ir import (
     walk,
 )
 from ..operators import OPERATORS
+from ..problem.facts import KV_DTYPES
 from .families import KINDS
 from .knobs import KNOBS
 from .plan import BY_LENGTH, DTYPE_BYTES, KEY_PASSES, LOOPS, MOST_HEAD_DIM, PASSES, TILES_2D_PASSES, KernelPlan
@@ -70,6 +71,7 @@ def check_plan(plan: KernelPlan) -> None:
     if plan.lengths is not None:
         first, last = plan.lengths
         _require(plan.pass_name in BY_LENGTH and 0 < first <= last <= MAX_LENGTH, "a range of lengths")
+    _require(plan.kv_dtype is None or _has_cache_dtype(plan), "`kv_dtype`")
     _check_grid(plan)
     _check_rules(plan)
 
@@ -77,6 +79,11 @@ def check_plan(plan: KernelPlan) -> None:
 def _require(holds: bool, what: str) -> None:
     if not holds:
         raise ValueError(f"{what} is none that a plan has")
+
+
+def _has_cache_dtype(plan: KernelPlan) -> bool:
+    served = plan.pass_name in ("forward", "decode") and plan.loop == "q_outer"
+    return plan.kv_dtype in KV_DTYPES and plan.dtype in ("fp16", "bf16") and served
 
 
 def _check_grid(plan: KernelPlan) -> None:

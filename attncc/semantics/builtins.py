@@ -120,7 +120,7 @@ CALL_ARGUMENTS = frozenset(
         *("self", "q", "k", "v", "out", "lse", "dout", "dlse", "scale", "layout", "cu_seqlens_q", "cu_seqlens_kv"),
         *("seed", "return_lse", "stream", "kv_lens", "block_table", "q_offset", "kv_offset", "q_place"),
         "deterministic",
-        *("k_new", "v_new", "rotary", "interleaved"),
+        *("k_new", "v_new", "rotary", "interleaved", "k_scale", "v_scale"),
         *("q_descale", "k_descale", "v_descale", "variant", "schedule"),
         *("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "block_q", "block_kv"),
     }

@@ -22,8 +22,10 @@ from attncc.kernels.parameters import (
     HINT_PIECES,
     input_prepasses,
 )
+from attncc.kernels.quantized import scale_fields
 from attncc.kernels.registry import facts_of, forward_facts
 from attncc.problem import Problem
+from attncc.problem.arrays import array_facts
 from attncc.problem.facts import KERNEL_DTYPES
 from attncc.problem.inputs import merged
 from attncc.schedule.plan import KernelPlan
@@ -56,6 +58,8 @@ class Call:
     kv_lens: Array | None = None
     block_table: Array | None = None  # k and v are pools of pages then
     q_offset: Array | int | None = None
+    k_scale: Array | None = None
+    v_scale: Array | None = None
 
     @property
     def batch(self) -> int:
@@ -65,7 +69,7 @@ class Call:
         """The call as the reference takes it."""
         given: dict[str, Any] = {"scale": self.scale, "seed": self.seed, **self.inputs}
         given |= {"kv_lens": self.kv_lens, "q_offset": self.q_offset}
-        given["block_table"] = self.block_table
+        given |= {"block_table": self.block_table, "k_scale": self.k_scale, "v_scale": self.v_scale}
         if self.cu is not None:
             given |= {"cu_seqlens_q": self.cu[0], "cu_seqlens_kv": self.cu[1]}
         return given
@@ -210,7 +214,19 @@ def tensors(call: Call, **arrays: Array) -> Values:
         axes = zip(("batch", "head", "row"), strides, strict=True)
         values |= {f"{name}_stride_{axis}": stride // array.itemsize for axis, stride in axes}
         values[name] = array.ctypes.data
-    return values | call.cache_fields()
+    return values | call.cache_fields() | scales(call)
+
+
+def scales(call: Call) -> Values:
+    """The fields of scales of a cache of 8 bits."""
+    pages, values = len(call.k), {"k_scale": 0, "v_scale": 0, "scales_of_pages": 0}
+    values |= {f"{name}_scale_stride_{step}": 0 for name in ("k", "v") for step in ("row", "head")}
+    for name in ("k_scale", "v_scale"):
+        array = getattr(call, name)
+        if array is not None:
+            problem = Problem(call.batch, 1, 1, 1, 1, 1, 1, page=None if call.block_table is None else 1)
+            values |= {name: array.ctypes.data} | scale_fields(array_facts(name, array), name, problem, pages)
+    return values
 
 
 def _scale(plan: KernelPlan) -> float:

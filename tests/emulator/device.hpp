@@ -69,6 +69,7 @@ static int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T>
 static T __ldg(const T* address) { return *address; }
+static float __fdiv_rn(float a, float b) { return a / b; }
 template <class T>
 static T __ldcs(const T* address) { return *address; }
 template <class T>

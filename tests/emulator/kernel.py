@@ -31,6 +31,7 @@ _MAP = "const __grid_constant__ TensorMap"  # in the head of kernels that load b
 _BODIES = (
     ("copy_async", "", "issue_copy(target, source, true);"),
     ("copy_async_or_zero", "", "issue_copy(target, source, exists);"),
+    ("copy_float_or_zero", "", "shared_at<float>(target) = exists ? *source : 0;"),
     ("copy_commit", "", "close_group();"),
     ("copy_wait", "", "wait_groups(PENDING);"),
     ("load_matrices", "", "read_matrices(x, address, false);"),
@@ -233,6 +234,9 @@ def _on_host(text: str) -> str:
     if element:
         narrow, widen = _NARROW[element[1]]
         text = _with_body(text, "pack", "", f"return {narrow}(low) | (unsigned){narrow}(high) << 16;")
+        each = ", ".join(f"{widen}({x} >> bits)" for x in "abc")
+        sums = f"for (int bits = 0; bits < 32; bits += 16) sum |= (unsigned){narrow}(fmaf({each})) << bits;"
+        text = _with_body(text, "multiply_add", "unsigned a", f"unsigned sum = 0; {sums} return sum;")
         quarters = "pack_two" in text
         text = _with_body(text, "mma", "", f"multiply(sum, a, b0, b1, {'half_to_float' if quarters else widen});")
         widen = "quarter_to_float" if quarters else widen

@@ -50,7 +50,7 @@ class Workload:
     """A problem and the sizes of its elements: `element_bytes` of q, k, v, out and their gradients, `state_bytes` of
     lse, the softmax state and partial results (4: fp32; 8 for fp64). `softmax` is false for `normalize sigmoid` and
     `none`. `out_bytes`: of out, where that has another type than q. `statistics_bytes`: of what the backward pass
-    keeps of a row, lse, delta and what else its kernels ask for."""
+    keeps of a row, lse, delta and what else its kernels ask for. `kv_bytes`: of k and v, where q has another type."""
 
     problem: Problem
     element_bytes: int = 2
@@ -58,6 +58,7 @@ class Workload:
     softmax: bool = True
     out_bytes: int | None = None
     statistics_bytes: int = 8
+    kv_bytes: int | None = None
 
     def row_bytes(self, name: str) -> int:
         """Bytes of one row of an array; 0 for those that only softmax has."""
@@ -66,6 +67,7 @@ class Workload:
             return self.softmax * (self.statistics_bytes if name == "statistics" else self.state_bytes)
         width = self.state_bytes if name.startswith("partial_") else self.element_bytes
         width = self.out_bytes or width if name == "out" else width
+        width = self.kv_bytes or width if name in ("k", "v") else width
         by_head_dim = name.removeprefix("partial_").removeprefix("d") in ("q", "k")
         return (problem.head_dim if by_head_dim else problem.value_head_dim) * width
 

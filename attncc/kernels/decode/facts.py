@@ -15,12 +15,14 @@ from ..parameters import (
     Parameter,
     call_fields,
     ints,
+    operand_pointers,
     page_parameters,
     pointers,
     strides,
     variant_fields,
 )
 from ..portable_forward.facts import PortableForward
+from ..quantized import scale_parameters
 from ..shared import Parts
 
 MOST_BLOCKS = 512  # of a launch: each has a counter
@@ -166,7 +168,7 @@ class Decode(PortableForward):
 
     def _parameters(self) -> Iterator[Parameter]:
         plan = self.plan
-        yield from pointers(f"const {ELEMENT_TYPES[plan.dtype]}", "q", "k", "v")
+        yield from operand_pointers(plan)
         yield from pointers(ELEMENT_TYPES[plan.out_dtype], "out")
         yield from pointers("float", "lse", "partial_out", "row_max", "row_sum")
         yield from pointers("unsigned", "arrivals")
@@ -177,6 +179,8 @@ class Decode(PortableForward):
         yield from ints("few_units", "fewer_runs")
         if plan.paged:
             yield from (*page_parameters(), *ints("box_rows"))
+        if plan.kv_dtype is not None:
+            yield from scale_parameters()
         yield Parameter("group_inverse", "unsigned")
         yield Parameter("most_parts", "float")
         yield from variant_fields(plan)

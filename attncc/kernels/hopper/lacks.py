@@ -13,4 +13,6 @@ def lacks(build: Build) -> str | None:
         return f"head dims above {NARROW}: a warpgroup holds whole rows of what it computes"
     if build.dtype == "fp32":
         return "fp32: the tensor cores of wgmma take 16-bit operands, or e4m3"
+    if build.kv_dtype is not None:
+        return f"caches of {build.kv_dtype} beside q of {build.dtype}: TMA brings tiles as wgmma reads them"
     return None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ...schedule.plan import KEY_PASSES
+from ...schedule.plan import KEY_PASSES, KV_BYTES, Build
 from ..shared import Parts
 
+_SCALE_BYTES = 4
 STATISTICS_BYTES = {2: 8, 4: 16, 8: 16}  # of a row, by an element's; in fp32 with what lse lost by rounding
 
 
@@ -21,6 +22,25 @@ class Tile(Protocol):
 
     @property
     def stages(self) -> int: ...
+
+
+def forward_parts(tile: Tile, build: Build) -> Parts:
+    """Of a kernel of a forward pass. What comes in 8 bits is made 16 in a tile of its own; each key has two scales."""
+    head_dim, value_head_dim = build.padded_head_dims
+    if build.kv_dtype is None:
+        return shared_parts(build.pass_name, tile, head_dim, value_head_dim, build.element_bytes)
+    one_stage: Parts = {
+        name: {factor: size for factor, size in factors.items() if factor != "stages"}
+        for name, factors in shared_parts(build.pass_name, tile, head_dim, value_head_dim, build.element_bytes).items()
+    }
+    keys = {"block_kv": tile.block_kv}
+    looped, stored = {"stages": tile.stages, **keys}, {"bytes": KV_BYTES}
+    return one_stage | {
+        "factors of keys": {**keys, "k and v": 2, "bytes": _SCALE_BYTES},
+        "k in 8 bits": {**looped, "head dim": head_dim, **stored},
+        "v in 8 bits": {**looped, "head dim": value_head_dim, **stored},
+        "scales": {**looped, "k and v": 2, "bytes": _SCALE_BYTES},
+    }
 
 
 def shared_parts(pass_name: str, tile: Tile, head_dim: int, value_head_dim: int, element_bytes: int) -> Parts:

@@ -13,7 +13,7 @@ from ..guess import guess
 from ..instruction_cost import Pressure, portable_pressure
 from ..settings import choice, loop_set, number
 from ..shared import shared_bytes
-from .shared import shared_parts
+from .shared import forward_parts, shared_parts
 from .tables import Tiles as Tile
 from .tables import default_tiles
 
@@ -84,6 +84,8 @@ def _shared_by_warps(settings: Mapping[str, Value], block: str, tiles: Tile, def
 
 def _fitting(tiles: Tile, build: Build) -> Tile:
     def needed(tiles: Tile) -> int:
+        if build.kv_dtype is not None:
+            return shared_bytes(forward_parts(tiles, build))
         return shared_bytes(shared_parts(build.pass_name, tiles, *build.padded_head_dims, build.element_bytes))
 
     while tiles.stages > 1 and needed(tiles) > TARGETS[build.target].shared_bytes:

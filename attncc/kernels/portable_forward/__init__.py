@@ -17,6 +17,8 @@ class PortableForwardFamily(Family):
     helpers = (combine.needed, tile_lists.needed, min_max_table.needed, append.needed)
 
     def lacks(self, build: Build, loop: str) -> str | None:
+        if build.kv_dtype is not None and loop != "q_outer":
+            return f"`loop = {loop}` for caches of 8 bits: its tiles of keys come in 16 bits"
         return lacks(build)
 
     def searches(self, loop: str) -> bool:

@@ -6,7 +6,7 @@ from ... import ir
 from ...schedule.target import TARGETS
 from ..facts import ForwardFacts
 from ..hopper.panels import PANEL_COLUMNS
-from ..portable.shared import shared_parts
+from ..portable.shared import forward_parts
 from ..shared import Parts
 
 CROWDING_REGISTERS = 192  # of a thread, for S and O: what else it needs in a loop takes all that is left
@@ -26,7 +26,7 @@ class PortableForward(ForwardFacts):
 
     def shared_parts(self) -> Parts:
         plan = self.plan
-        return shared_parts(plan.pass_name, plan, plan.padded_head_dim, plan.padded_value_head_dim, plan.element_bytes)
+        return forward_parts(plan, plan.build)
 
     @property
     def mapped(self) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ class PortableForward(ForwardFacts):
         """Whether TMA brings keys and values, as boxes of their tensors: to kernels of 16 bits, for targets that say
         so. Boxes are whole panels, and tiles follow one another."""
         plan = self.plan
-        if plan.loop != "q_outer" or plan.pass_name != "forward" or plan.paged:
+        if plan.loop != "q_outer" or plan.pass_name != "forward" or plan.paged or plan.kv_dtype:
             return False
         in_turn = self.warps_see_less or not plan.variant.keeps
         panels = plan.stored_head_dim % PANEL_COLUMNS == plan.stored_value_head_dim % PANEL_COLUMNS == 0

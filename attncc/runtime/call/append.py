@@ -11,12 +11,15 @@ from typing import Any, NamedTuple, Protocol
 
 from ...kernels.helpers import append as append_kernel
 from ...kernels.pages import Division
+from ...kernels.quantized import scale_fields
 from ...problem import ArrayFacts, Problem
 from ...problem.appended import Append, bind_append
 from ...problem.facts import KERNEL_DTYPES
 from ...problem.overlap import addressed, byte_span, elements_meet
+from ...problem.quantized import SCALES, kv_dtype
 from ...problem.refusal import refused
 from ...problem.strides import dense_like
+from ...schedule.plan import KV_BYTES
 from ..cuda.driver import Driver, Function
 from ..frameworks.framework import Array, DeviceFramework, Observer
 from .prepare import checked_grid
@@ -29,15 +32,16 @@ _WRITTEN = ("k_cache", "v_cache")
 _INT_ARRAYS = ("kv_lens", "block_table", "cu_seqlens_q")
 _Q_OUT = len(Append._fields)  # the operand behind those that a call brings
 _ALIGNMENT = 16  # bytes: of bases and of strides
-_take_rows = itemgetter(*(n for n, name in enumerate(Append._fields) if name not in _INT_ARRAYS))
+_take_rows = itemgetter(*(n for n, name in enumerate(Append._fields) if name not in (*_INT_ARRAYS, *SCALES)))
 _MOST_PREPARED = 4096  # forms of calls that are kept; at one more all are dropped
 _ANYWHERE = 1 << 40  # an address, for arrays of which only the distance counts
 
 
 class Load(Protocol):
-    """Finds the kernel for an element type, a type of angles and a GPU: loaded, with its driver."""
+    """Finds the kernel for an element type, a type of angles, a GPU and the type of a cache of 8 bits: loaded, with its
+    driver."""
 
-    def __call__(self, dtype: str, angles: str, ordinal: int) -> tuple[Driver, Function]: ...
+    def __call__(self, dtype: str, angles: str, ordinal: int, kv_dtype: str | None) -> tuple[Driver, Function]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +100,10 @@ class AppendLauncher:
     def _prepare(self, ordinal: int, call: Append, layout: str, interleaved: bool, aligned: bool) -> _Prepared:
         facts = Append(**{name: self._framework.facts(array) for name, array in call.given()})
         problem = bind_append(facts, layout)
-        dtype = facts.k_cache.dtype
-        angles = dtype if facts.cos is None else facts.cos.dtype
-        driver, function = self._load(_DTYPES[dtype], _DTYPES[angles], ordinal)
-        layout_of_params = ParamsLayout(append_kernel.parameters(_DTYPES[dtype], _DTYPES[angles]))
+        dtype = facts.k_new.dtype
+        angles, narrow = dtype if facts.cos is None else facts.cos.dtype, kv_dtype(facts.k_new, facts.k_cache)
+        driver, function = self._load(_DTYPES[dtype], _DTYPES[angles], ordinal, narrow)
+        layout_of_params = ParamsLayout(append_kernel.parameters(_DTYPES[dtype], _DTYPES[angles], narrow))
         step = _step(layout_of_params, function, facts, problem, interleaved=interleaved, aligned=aligned)
         new_q = None
         if facts.q is not None:
@@ -153,8 +157,12 @@ def append_fields(call: Append, problem: Problem, *, interleaved: bool, aligned:
     strides = {name: Strides.of(facts, problem) for name, facts in rows.items()}
     for name, steps in strides.items():
         fields |= steps.fields(name)
-    size = 4 if call.k_cache.dtype == "float32" else 2
-    wide = aligned and all(steps.aligned(size) for steps in strides.values())
+    size = 4 if call.k_new.dtype == "float32" else 2
+    of_caches = size if kv_dtype(call.k_new, call.k_cache) is None else KV_BYTES
+    wide = aligned and all(steps.aligned(of_caches if name in _WRITTEN else size) for name, steps in strides.items())
+    for name in SCALES:
+        if getattr(call, name) is not None:
+            fields |= scale_fields(getattr(call, name), name, problem, call.k_cache.shape[0])
     wide &= not (problem.head_dim | problem.value_head_dim) % append_kernel.WIDE
     if call.cos is not None:
         positions, pairs = call.cos.shape

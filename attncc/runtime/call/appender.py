@@ -21,7 +21,8 @@ from .append import AppendLauncher, shares_memory
 _NEEDED = 5  # of the arrays of a call, the first
 
 
-FindCode = Callable[[str, str, int], MachineCode]  # of a dtype, that of angles, and a compute capability such as 90
+# Of a dtype, that of angles, a compute capability such as 90, and the type of a cache of 8 bits.
+FindCode = Callable[[str, str, int, str | None], MachineCode]
 
 
 class _Kernels:
@@ -29,15 +30,15 @@ class _Kernels:
 
     def __init__(self, find: FindCode) -> None:
         self._find, self._lock = find, Lock()
-        self._loaded: dict[tuple[str, str, int], Function] = {}
+        self._loaded: dict[tuple[str, str, int, str | None], Function] = {}
 
-    def __call__(self, dtype: str, angles: str, ordinal: int) -> tuple[Driver, Function]:
+    def __call__(self, dtype: str, angles: str, ordinal: int, kv_dtype: str | None) -> tuple[Driver, Function]:
         gpu = driver()
         with self._lock:
-            key = dtype, angles, ordinal
+            key = dtype, angles, ordinal, kv_dtype
             if key not in self._loaded:
                 device = gpu.device(ordinal)
-                code = self._find(dtype, angles, device.capability)
+                code = self._find(dtype, angles, device.capability, kv_dtype)
                 gpu.check_version(code.nvrtc)
                 self._loaded[key] = gpu.load(device, code.image, code.entry, code.threads, code.shared_bytes)
             return gpu, self._loaded[key]

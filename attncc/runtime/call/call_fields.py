@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 from ...kernels.helpers import min_max_table
 from ...kernels.parameters import field_name, input_prepasses
+from ...kernels.quantized import scale_fields
 from ...problem import ArrayFacts, Call, Problem
 from ...problem.call_arguments import ARGUMENTS
+from ...problem.quantized import SCALES
 from ...schedule.plan import KernelPlan
 from ..store.loaded_kernels import LoadedKernels
 from .input_prepass import PrepassStep, input_fields
@@ -27,6 +29,11 @@ def set_call(main: StepBuilder, plan: KernelPlan, call: Call, problem: Problem, 
         for ctype, field in argument.fields if argument.concerns(variant) and facts is not None else ():
             if ctype.endswith("*") == isinstance(facts, ArrayFacts):
                 main.operand(field, OPERANDS[argument.name])
+    for name in SCALES if plan.kv_dtype is not None else ():
+        scale = getattr(call, name)
+        if scale is not None:
+            main.operand(name, OPERANDS[name])
+            main.set(scale_fields(scale, name, problem, call.k.shape[0]))
     if call.q_offset is not None:
         main.set({"q_offset_form": _offset_form(call.q_offset)})
     if scale_given:

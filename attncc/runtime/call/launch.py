@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ...diagnostics import AttnccError
 from ...problem import bind
 from ...problem.call_arguments import Arguments, Given
+from ...problem.quantized import kv_dtype
 from ...problem.swapped_axes import warn_of_swapped_axes
 from ..cuda.counters import Counters
 from ..cuda.driver import LEGACY_STREAM
@@ -135,7 +136,7 @@ class Launcher:
         problem = bind(self._signatures[configuration], facts)
         warn_of_swapped_axes(self._store.variant.name, facts.q, problem)
         form = CallForm(facts, misaligned(values), call.scale is not None)
-        serving = configuration._replace(paged=problem.page is not None)
+        serving = configuration._replace(paged=problem.page is not None, kv_dtype=kv_dtype(facts.q, facts.k))
         prepared = prepare(framework, self._loader.of(serving, ordinal), form, problem)
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()

@@ -112,16 +112,18 @@ def prepare(framework: DeviceFramework, kernels: LoadedKernels, form: CallForm, 
 def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call, tuple[tuple[int, int], ...], bool]:
     """The call after the copies that 16-byte accesses and TMA need, the operands to copy, with the columns of their
     copies, and whether `out` is copied to."""
-    columns = {"q": plan.stored_head_dim, "k": plan.stored_head_dim, "v": plan.stored_value_head_dim}
-    columns["out"] = columns["v"]
+    columns = dict(
+        zip(("q", "k", "v", "out"), (plan.stored_head_dim, *plan.kv_columns, plan.stored_value_head_dim), strict=True)
+    )
+    out_bytes = DTYPE_BYTES[plan.out_dtype]
+    element_bytes = {"q": plan.element_bytes, "k": plan.kv_bytes, "v": plan.kv_bytes, "out": out_bytes}
 
     def unfit(name: str, facts: ArrayFacts) -> bool:
         if facts.shape[-1] != columns[name]:
             return True
         if name in mapped(plan) and not mappable(facts, problem):
             return True
-        element_bytes = DTYPE_BYTES[plan.out_dtype if name == "out" else plan.dtype]
-        return name in form.misaligned or not Strides.of(facts, problem).aligned(element_bytes)
+        return name in form.misaligned or not Strides.of(facts, problem).aligned(element_bytes[name])
 
     call = form.call
     operands = {Q: ("q", call.q), K: ("k", call.k), V: ("v", call.v)}

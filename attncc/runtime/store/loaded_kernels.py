@@ -40,7 +40,7 @@ class LoadedKernels:
         available = store.targets(configuration)
         target = best_target(available, device.capability)
         if target is None:
-            raise AttnccError(_no_target(store.variant.name, available, device, paged=configuration.paged))
+            raise AttnccError(_no_target(store.variant.name, available, device, configuration))
         self.driver = driver
         self.device = device
         self.plans = store.backward_plans(configuration, target) if backward else store.plans(configuration, target)
@@ -98,8 +98,13 @@ class KernelLoader:
             self.of(configuration, ordinal)
 
 
-def _no_target(variant: str, available: tuple[str, ...], device: Device, *, paged: bool) -> Diagnostic:
-    if not available and paged:
+def _no_target(variant: str, available: tuple[str, ...], device: Device, asked: Configuration) -> Diagnostic:
+    if not available and asked.kv_dtype is not None:
+        pages = " in pages" * asked.paged
+        help_ = f"build it with them: attncc build FILE {'--serving ' * asked.paged}--kv-dtype {asked.kv_dtype}"
+        what = f"{variant} was built without kernels for caches{pages} of {asked.kv_dtype}"
+        return Diagnostic("A505", what, help=help_)
+    if not available and asked.paged:
         help_ = "build it with them: attncc build FILE --serving"
         return Diagnostic("A505", f"{variant} was built without kernels for caches in pages", help=help_)
     if not available:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...diagnostics import AttnccError, Diagnostic
 from ...ir import Variant
+from ...kernels.helpers import append
 from ...kernels.kernel_names import kernel_name
 from ...kernels.launched import kernel_names
 from ...kernels.registry import backward_facts
@@ -25,7 +26,10 @@ PLAN_SUFFIX = ".plan.json"
 CODE_SUFFIX = ".cubin"
 
 _DIMS = r"_d(?P<head_dim>\d+)(x(?P<value>\d+))?"
-_CONFIGURATION = rf"(?P<dtype>([a-z]+\d+)+){_DIMS}(?P<paged>_paged)?(_k(?P<lengths>\d+to\d+))?_(?P<target>sm_\d+a?)"
+_CONFIGURATION = (
+    rf"(?P<dtype>([a-z]+\d+)+){_DIMS}(_kv_(?P<kv>[a-z0-9]+))?(?P<paged>_paged)?(_k(?P<lengths>\d+to\d+))?"
+    r"_(?P<target>sm_\d+a?)"
+)
 _FORWARD = re.compile(rf"(?P<variant>\w+)_forward_{_CONFIGURATION}")
 
 
@@ -40,7 +44,7 @@ class PackageStore:
         for name, found in _read_names(names):
             head_dim = int(found["head_dim"])
             configuration = Configuration(
-                found["dtype"], head_dim, int(found["value"] or head_dim), bool(found["paged"])
+                found["dtype"], head_dim, int(found["value"] or head_dim), bool(found["paged"]), found["kv"]
             )
             key = configuration, found["target"], found["pass"]
             if found["lengths"] is None:
@@ -61,7 +65,7 @@ class PackageStore:
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
-        return tuple(dict.fromkeys(configuration for configuration, _, _ in self._names if not configuration.paged))
+        return tuple(dict.fromkeys(item for item, _, _ in self._names if not item.serves_caches))
 
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
         return tuple(dict.fromkeys(target for item, target, _ in self._names if item == configuration))
@@ -103,12 +107,13 @@ class PackageStore:
     def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
         return {name: self._machine_code(name) for plan in plans for name in kernel_names(plan)}
 
-    def append_code(self, dtype: str, angles: str, capability: int) -> MachineCode:
-        prefix = f"append_{dtype}_{angles}_"
+    def append_code(self, dtype: str, angles: str, capability: int, kv_dtype: str | None = None) -> MachineCode:
+        prefix = append.prefix(dtype, angles, kv_dtype)
         target = best_target((name.removeprefix(prefix) for name in self.report()), capability)
         if target is None:
-            what = f"{self.variant.name} was built without the kernel that appends to caches of {dtype}"
-            raise AttnccError(Diagnostic("A505", what, help="build it with that: attncc build FILE --serving"))
+            what = f"{self.variant.name} was built without the kernel that appends to caches of {kv_dtype or dtype}"
+            option = "" if kv_dtype is None else f" --kv-dtype {kv_dtype}"
+            raise AttnccError(Diagnostic("A505", what, help=f"build it with that: attncc build FILE --serving{option}"))
         return self._machine_code(f"{prefix}{target}")
 
     def _machine_code(self, name: str) -> MachineCode:

@@ -19,6 +19,12 @@ class Configuration(NamedTuple):
     head_dim: int  # of q and k
     value_head_dim: int
     paged: bool = False  # k and v are pools of pages
+    kv_dtype: str | None = None  # of a cache of 8 bits: e4m3 | int8
+
+    @property
+    def serves_caches(self) -> bool:
+        """Whether calls must bring a certain cache for it, which no option of theirs asks for otherwise."""
+        return self.paged or self.kv_dtype is not None
 
     @property
     def name(self) -> str:
@@ -26,7 +32,8 @@ class Configuration(NamedTuple):
         return configuration_name(*self)
 
     def signature(self, variant: Variant) -> Signature:
-        """What arguments of calls are checked against; with pages or without, these are the same."""
+        """What arguments of calls are checked against; with pages or without, and whatever type a cache has, these
+        are the same."""
         return Signature(variant, self.dtype, self.head_dim, self.value_head_dim)
 
 
@@ -49,7 +56,7 @@ class KernelStore(Protocol):
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:
-        """Those of calls without pages: of each there may be one with pages too."""
+        """Those of calls without pages: of each there may be one with pages too, and such for caches of 8 bits."""
 
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
         """The targets that machine code exists for, or can be made for."""
@@ -79,8 +86,9 @@ class KernelStore(Protocol):
         AttnccError A505 if a built package lacks one, A5xx or A9xx if one can't be compiled.
         """
 
-    def append_code(self, dtype: str, angles: str, capability: int) -> MachineCode:
+    def append_code(self, dtype: str, angles: str, capability: int, kv_dtype: str | None = None) -> MachineCode:
         """What writes new rows of a dtype into a cache, rotated by angles of one; for a GPU of this compute capability.
+        `kv_dtype`: of a cache of 8 bits.
 
         AttnccError A505 if there is none.
         """

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...diagnostics import AttnccError
 from ...problem.call_arguments import Arguments
-from ...problem.facts import KERNEL_DTYPES
+from ...problem.facts import KERNEL_DTYPES, KV_DTYPES
 from ...problem.refusal import refused
 from ..store.store import Configuration
 
@@ -30,7 +30,11 @@ def autocast(torch: Any, configurations: Sequence[Configuration], call: Argument
         if call.q.dtype == torch.float32 and call.q.dtype not in built and not torch.compiler.is_compiling():
             raise _unbuilt(str(dtype), [item.dtype for item in configurations])
         return call
-    return call._replace(q=call.q.to(dtype), k=call.k.to(dtype), v=call.v.to(dtype))
+    narrow = [getattr(torch, name) for name in KV_DTYPES.values()]  # caches of 8 bits stay as they are
+    k, v = (x if x.dtype in narrow else x.to(dtype) for x in (call.k, call.v))
+    return (
+        call if call.q.dtype == dtype and k is call.k and v is call.v else call._replace(q=call.q.to(dtype), k=k, v=v)
+    )
 
 
 def _unbuilt(dtype: str, built: Sequence[str]) -> AttnccError:

@@ -74,6 +74,13 @@ def lost_gradient(torch: Any, variant: Variant, call: Arguments) -> dict[str, st
             "came": "one that requires a gradient",
             "help": "call under torch.no_grad(), or train with a kernel of another dtype",
         }
+    if call.k.dtype != call.q.dtype and call.k.dtype.itemsize == 1 and differentiated(torch, call):
+        return {
+            "what": "a call over a cache of 8 bits has no gradients",
+            "expected": "tensors that require none",
+            "came": "one that requires a gradient",
+            "help": "call under torch.no_grad()",
+        }
     for item in variant.inputs:
         value = call.inputs.get(item.name)
         if isinstance(value, torch.Tensor) and value.requires_grad and not item.learnable and torch.is_grad_enabled():

@@ -12,6 +12,7 @@ from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
 from attncc.problem import ArrayFacts, Problem, Signature, bind
 from attncc.problem.call_arguments import APPENDED, ARGUMENTS, NUMBERS, STREAM, Arguments, Call, CallArgument, Sort
+from attncc.problem.quantized import SCALES
 from attncc.problem.strides import contiguous
 from attncc.runtime.kernel import Kernel
 from attncc.semantics import builtins
@@ -91,7 +92,7 @@ def facts(*shape: int, dtype: str = "float16", device: str = "cuda:0") -> ArrayF
     return ArrayFacts(shape, contiguous(shape), dtype, device)
 
 
-SIZES = Problem(3, 4, 2, 40, 50, 64, 64, packed=True)
+SIZES = Problem(5, 4, 2, 40, 50, 64, 64, packed=True)
 CACHE = ("kv_lens", "block_table")  # in place of cu_seqlens_kv
 
 
@@ -101,9 +102,10 @@ def shape_of(argument: CallArgument) -> tuple[int, ...]:
 
 
 def bound(about: str = "", **changed: ArrayFacts | type) -> Problem:
-    """A packed call of 3 sequences that is given all arrays that go with one argument, and some others in their place:
-    pages of 10 keys, or packed keys."""
+    """A packed call of 5 sequences that is given all arrays that go with one argument, and some others in their place:
+    pages of 10 keys, or packed keys, of 8 bits where it is about their scales."""
     left_out = ("cu_seqlens_kv",) if about in CACHE else CACHE
+    left_out = left_out if about in SCALES else (*left_out, *SCALES)
     own: dict[str, Any] = {
         name: facts(*shape_of(item), dtype=item.dtypes[0])
         for name, item in ARGUMENTS.items()
@@ -111,6 +113,7 @@ def bound(about: str = "", **changed: ArrayFacts | type) -> Problem:
     }
     own |= changed
     keys = facts(7, 2, 10, 64) if about in CACHE else facts(2, 50, 64)
+    keys = keys._replace(dtype="int8") if about in SCALES else keys
     return bind(Signature(CAUSAL, "fp16", 64, 64), Call(facts(4, 40, 64), keys, keys, **own))
 
 
@@ -121,7 +124,7 @@ def test_arrays_are_refused_that_the_record_does_not_allow(argument: CallArgumen
         bound(name, **{name: facts(*shape, dtype=dtype)})
     for dtype in argument.dtypes[:1]:
         with pytest.raises(AttnccError, match=argument.code):
-            bound(name, **{name: facts(*shape, dtype="float32")})
+            bound(name, **{name: facts(*shape, dtype="float16" if dtype == "float32" else "float32")})
         with pytest.raises(AttnccError, match=argument.code):
             bound(name, **{name: facts(*shape, 2, dtype=dtype)})
         with pytest.raises(AttnccError, match="A605"):

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attncc.ir import Variant
+from attncc.kernels.helpers import append
+from attncc.kernels.kernel_names import configuration_of
 from attncc.kernels.launched import kernel_names, structs
 from attncc.kernels.parameters import Parameter, struct_format
 from attncc.problem import ArrayFacts
@@ -21,6 +23,7 @@ from attncc.runtime.store.store import Configuration, MachineCode
 from attncc.schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, KernelPlan
 
 ITEM_BYTES = {
+    "int8": 1,
     "float8_e4m3fn": 1,
     "float16": 2,
     "bfloat16": 2,
@@ -334,15 +337,12 @@ class FakeStore:
         names = [name for plan in plans for name in kernel_names(plan)]
         return {name: MachineCode(b"\x7fELF", self.nvrtc, name, 128, 4096) for name in names}
 
-    def append_code(self, dtype: str, angles: str, capability: int) -> MachineCode:
-        return MachineCode(b"\x7fELF", self.nvrtc, f"append_{dtype}_{angles}_sm_{capability}", 128, 0)
+    def append_code(self, dtype: str, angles: str, capability: int, kv_dtype: str | None = None) -> MachineCode:
+        name = f"{append.prefix(dtype, angles, kv_dtype)}sm_{capability}"
+        return MachineCode(b"\x7fELF", self.nvrtc, name, 128, 0)
 
     def _of(self, configuration: Configuration) -> list[KernelPlan]:
-        return [
-            plan
-            for plan in self.all_plans
-            if (plan.dtype, plan.head_dim, plan.value_head_dim, plan.paged) == tuple(configuration)
-        ]
+        return [plan for plan in self.all_plans if configuration_of(plan) == configuration.name]
 
     def structs(self) -> dict[str, Sequence[Parameter]]:
         """The fields of `Params` of every kernel, for the fake driver."""

@@ -14,6 +14,7 @@ from attncc.codegen.render import render_helper
 from attncc.kernels.helpers import append as append_kernel
 from attncc.problem.appended import Append, bind_append
 from attncc.problem.arrays import array_facts
+from attncc.problem.facts import KV_DTYPES, numpy_dtype
 from attncc.problem.strides import zeros_like
 from attncc.runtime.call.append import append_fields
 from tests.appended import ROOM, Array, Case, arrays_of, options
@@ -29,8 +30,8 @@ def emulated(case: Case, given: dict[str, Any], rotary: Any = None, aligned: boo
     facts = Append(**{name: array_facts(name, array) for name, array in call.given()})
     problem = bind_append(facts, case.layout)
     if aligned is None:
-        aligned = not any(array.ctypes.data % 16 for name, array in call.given() if array.dtype != np.int32)
-    helper = append_kernel.kernel(case.dtype, case.angles if case.rotary_dim else case.dtype, "sm_80")
+        aligned = not any(array.ctypes.data % 16 for name, array in call.given() if array.dtype.itemsize < 4)
+    helper = append_kernel.kernel(case.dtype, case.angles if case.rotary_dim else case.dtype, "sm_80", case.kv_dtype)
     out = None if call.q is None else zeros_like(call.q.shape, call.q.dtype, call.q)
     if out is not None:
         out[...] = np.nan
@@ -160,3 +161,40 @@ def test_positions_without_angles_make_nan() -> None:
     for x in (found[0, :, 3:], given["k_cache"][0, :, 38:]):
         assert np.isnan(x[..., :16]).all() and np.isfinite(x[..., 16:]).all()
     assert np.isfinite(given["k_cache"][0, :, 35:38]).all() and np.isfinite(found[1]).all()
+
+
+def cases_of_8_bits() -> Iterator[Case]:
+    types = product(("e4m3", "int8"), ("bf16", "fp16", "fp32"))
+    for (kv_dtype, dtype), page, layout in product(types, (None, 7, 16), ("bhsd", "bshd")):
+        rotary_dim = 16 if dtype == "bf16" else None
+        yield Case(dtype, page, page == 7, layout, rotary_dim, kv_dtype=kv_dtype)
+
+
+@pytest.mark.parametrize("case", list(cases_of_8_bits()), ids=lambda case: case.name)
+def test_caches_of_8_bits(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.parametrize("kv_dtype", ["e4m3", "int8"])
+def test_narrow_accesses_of_8_bits(kv_dtype: str) -> None:
+    check(Case("bf16", 16, rotary_dim=32, kv_dtype=kv_dtype), aligned=False)
+    odd = Case("fp16", None, head_dim=13, value_head_dim=5, kv_dtype=kv_dtype)
+    given = arrays_of(odd)
+    check(odd, given | {"k_scale": given["k_scale"][:1]})
+
+
+@pytest.mark.parametrize("kv_dtype", ["e4m3", "int8"])
+def test_every_number_of_16_bits_is_rounded_as_numpy_does(kv_dtype: str) -> None:
+    """Ties to even, subnormals, and what is beyond the range."""
+    numbers = np.arange(2**16, dtype=np.uint16).view(np.float16).reshape(1, 1, 512, 128)
+    caches = {name: np.zeros((1, 1, 512, 128), numpy_dtype(KV_DTYPES[kv_dtype])) for name in ("k_cache", "v_cache")}
+    given = {**caches, "k_new": numbers, "v_new": numbers, "kv_lens": np.int32([512])}
+    check(Case("fp16", kv_dtype=kv_dtype), given)
+    exact, found = numbers.astype(np.float64), caches["k_cache"].astype(np.float64)
+    most = 448.0 if kv_dtype == "e4m3" else 127.0
+    inside, every = np.abs(exact) <= most, np.arange(256, dtype=np.uint8).view(numpy_dtype(KV_DTYPES[kv_dtype]))
+    finite = np.unique(every[np.isfinite(every.astype(np.float64))].astype(np.float64))
+    above = np.searchsorted(finite, exact[inside])
+    nearest = np.abs(finite[[above, np.maximum(above - 1, 0)]] - exact[inside]).min(axis=0)
+    assert np.array_equal(np.abs(found[inside] - exact[inside]), nearest)
+    assert (found[exact > most] == most).all()
