@@ -86,6 +86,8 @@ def main() -> None:
         while cases < options.cases:
             cases += check_predicate(options.seed, predicates, options.tiles)
             predicates += 1
+            if predicates % 1000 == 0:
+                print(f"{cases:,} cases, {time.monotonic() - start:.0f} s", flush=True)
     print(f"{cases:,} cases of {predicates:,} predicates, none unsound; {time.monotonic() - start:.0f} s")
 
 
