@@ -3,6 +3,7 @@ template <class Rows>
 struct StoredKv {
     Rows keys, values;
     int kv_len;
+    float value_mantissa;  // value_mantissa.cuh
 
     template <class Stored, class Order, int THREADS, int COLUMNS>
     __device__ __forceinline__ void load_keys(unsigned target, int first, int count) const {

@@ -7,7 +7,7 @@ struct WidenedRing : Ring {
 
     template <class AnyRows, class AnyTiles, class LoadBeside>
     __device__ __forceinline__ WidenedRing(const AnyRows& rows, AnyTiles& tiles, unsigned buffers, LoadBeside load_beside)
-        : Ring(rows, tiles, buffers + Tiles::BYTES, load_beside), tile_in_hand{buffers} {}
+        : Ring(rows, tiles, buffers + Tiles::BYTES, load_beside), tile_in_hand{buffers, rows.value_mantissa} {}
 
     __device__ __forceinline__ unsigned keys(int chunk) const { return tile_in_hand.keys(chunk); }
     __device__ __forceinline__ unsigned values(int chunk) const { return tile_in_hand.values(chunk); }

@@ -7,7 +7,7 @@ struct WidenedStream : Stream {
 
     template <class AnyRows, class AnyTiles>
     __device__ __forceinline__ WidenedStream(const AnyRows& rows, AnyTiles& tiles, unsigned buffers)
-        : Stream(rows, tiles, buffers + Tiles::BYTES), tile_in_hand{buffers} {}
+        : Stream(rows, tiles, buffers + Tiles::BYTES), tile_in_hand{buffers, rows.value_mantissa} {}
 
     __device__ __forceinline__ unsigned keys() const { return tile_in_hand.keys(0); }
     __device__ __forceinline__ unsigned values() const { return tile_in_hand.values(0); }

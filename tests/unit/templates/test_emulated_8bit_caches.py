@@ -158,3 +158,17 @@ def test_every_number_is_widened_exactly(dtype: str, kv_dtype: str) -> None:
     q = np.zeros((2, 1, 1, 128), np.float32).astype("bfloat16" if dtype == "bf16" else "float16")
     out, _ = forward(plan, Call(q, np.zeros_like(numbers), numbers))
     assert np.array_equal(out.astype(np.float32), numbers.astype(np.float32), equal_nan=True)
+
+
+@EVERY_KIND
+@EVERY_PLAN
+@pytest.mark.parametrize("paged", [False, True])
+def test_one_key_gives_its_value_rounded_once(name: str, dtype: str, kv_dtype: str, paged: bool) -> None:
+    """Its P is 1, which the scale of V leaves alone."""
+    plan = narrow(PLANS[name](CAUSAL, dtype), kv_dtype, paged=paged)
+    arrays = cache(plan, 1)
+    arrays["kv_lens"] = np.ones_like(arrays["kv_lens"])
+    given = quantized(in_pages(arrays, 16) if paged else arrays, kv_dtype)
+    out, _ = forward(plan, Call(**given))
+    exact, _ = reference.forward(plan.variant, *(given[x] for x in "qkv"), **Call(**given).arguments())
+    np.testing.assert_array_equal(out.astype(np.float64), exact.astype(out.dtype).astype(np.float64))
