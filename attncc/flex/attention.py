@@ -92,9 +92,15 @@ def attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> An
         return torch.compiler.disable(_attend)(query, key, value, mods, options)
     masks = mask_mods(mods.block_mask, mods.mask_mod)
     score_mod = _same if mods.score_mod is None else mods.score_mod
-    given = {"sink": options.sink, "dropout": options.dropout}
+    given = _beside_mods(options)
     out, lse = operator(query, key, value, score_mod, (_all_of(masks),), options.scale, given)
     return _results(out, lse if options.wants_lse else None, options)
+
+
+def _beside_mods(options: Options) -> dict[str, Any]:
+    """A sink, and a rate of dropout above 0. Whether there is dropout is asked here, where Dynamo follows: torch 2.11
+    makes the number a symbol, which no key of texts may hold."""
+    return {"sink": options.sink} | ({"dropout": options.dropout} if options.dropout > 0 else {})
 
 
 def _autocast(*tensors: Any) -> Any:
@@ -137,7 +143,7 @@ def _attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> A
         raise refused("A714", **trouble)
     if options.kernel_options:
         _warn_of_options()
-    given = {"sink": options.sink, "dropout": options.dropout}
+    given = _beside_mods(options)
     try:
         masks = mask_mods(mods.block_mask, mods.mask_mod)
         found = mods.score_mod, masks, query.device, score_dtype_of(query)

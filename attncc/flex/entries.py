@@ -63,12 +63,12 @@ def score_dtype_of(query: Any) -> Any:
     return torch.float64 if query.dtype == torch.float64 else torch.float32
 
 
-def settings_of(sink: Any = None, dropout: float = 0.0) -> Settings:
+def settings_of(sink: Any = None, dropout: float | None = None) -> Settings:
     """What a variant has beside its mods, where a call brings these logits of a sink and this rate."""
-    return Settings("" if sink is None else _KINDS[sink.dtype], dropout > 0)
+    return Settings("" if sink is None else _KINDS[sink.dtype], dropout is not None)
 
 
-def inputs_of_settings(traced: Traced, sink: Any = None, dropout: float = 0.0) -> dict[str, Any]:
+def inputs_of_settings(traced: Traced, sink: Any = None, dropout: float | None = None) -> dict[str, Any]:
     """The arguments of a call for a sink and for dropout, which draws its seed itself."""
     given: dict[str, Any] = {traced.sink: sink} if traced.sink else {}
     return given | ({traced.dropout: dropout} if traced.dropout else {})
