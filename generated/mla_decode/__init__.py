@@ -41,6 +41,8 @@ def mla_decode(
     kv_lens: Array | None = None,
     block_table: Array | None = None,
     q_offset: Scalar | None = None,
+    k_scale: Array | None = None,
+    v_scale: Array | None = None,
     seed: Scalar | None = None,
     out: Array | None = None,
     return_lse: bool = False,
@@ -67,6 +69,10 @@ def mla_decode(
         behind these are never read
     q_offset: an int, or int32 [batch] or 0-d on the device: q_pos = q_idx + q_offset. If not
         given, the last query is at the last key
+    k_scale: float32 [batch, kv_heads], or [pages, kv_heads] with block_table: what k is
+        multiplied by, where k and v are e4m3 or int8 and q has 16 bits; 1 if not given
+    v_scale: float32 [batch, kv_heads], or [pages, kv_heads] with block_table: what v is
+        multiplied by, where k and v are e4m3 or int8 and q has 16 bits; 1 if not given
     seed: not used
     out: where the result is written, if given: memory that q, k and v don't share
     return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
@@ -95,6 +101,8 @@ def mla_decode(
             kv_lens,
             block_table,
             q_offset,
+            k_scale,
+            v_scale,
             seed,
             out,
             return_lse,

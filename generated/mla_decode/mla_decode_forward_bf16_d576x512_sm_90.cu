@@ -2,33 +2,32 @@
 // Written by attncc 0.2.0 from specs/mla_decode.attn (sha256 74e1db38a5139f3e). Do not edit.
 //
 // Contents, by line:
-//    55  sizes
-//    71  leaf code: element.cuh 73, math.cuh 78, bf16.cuh 170, running_max.cuh 194,
-//        normalize_softmax.cuh 227, keep_all.cuh 325, tiles_1d.cuh 337, grid.cuh 361,
-//        length_holds.cuh 441, keys_in_rows.cuh 450, output.cuh 458, group_rows.cuh 581,
-//        key_bits.cuh 687, rotation.cuh 705, scores.cuh 717, pair_tests.cuh 770, tile_kind.cuh 783,
-//        tiles.cuh 788
-//   881  mla_decode: Params 883, Context 900, make_context 909, Row 918, make_row 923,
-//        keep_bits 933, KvBounds 942, kv_bounds 946
-//   956  a block of queries
-//  1094  leaf code of wide heads: layout.cuh 1096, copy.cuh 1158, words.cuh 1226, queries.cuh 1245,
-//        stream_k.cuh 1262, kv_rows.cuh 1347, source_rows.cuh 1367, kv_stream.cuh 1388,
-//        partial_results.cuh 1486, load_rows.cuh 1647, latents.cuh 1670, row_exchange.cuh 1679,
-//        lanes.cuh 1766, mma_16bit.cuh 1776, column_slices.cuh 1830
-//  1936  items, and the units that they have
-//  2035  the keys of a tile of Q
-//  2079  how warps share a tile
-//  2113  one part of an item
-//  2122    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each ...
-//  2139    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
-//  2169    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  2180    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
-//  2192    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
-//  2200    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
-//  2211  parts of an item
-//  2269  the kernel
-//  2275    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
-//  2310    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//    54  sizes
+//    70  leaf code: element.cuh 72, math.cuh 77, bf16.cuh 168, running_max.cuh 192,
+//        normalize_softmax.cuh 225, keep_all.cuh 302, tiles_1d.cuh 311, grid.cuh 335,
+//        length_holds.cuh 415, keys_in_rows.cuh 424, output.cuh 432, group_rows.cuh 547,
+//        key_bits.cuh 649, rotation.cuh 667, scores.cuh 679, tile_kind.cuh 732, tiles.cuh 737
+//   830  mla_decode: Params 832, Context 849, make_context 858, Row 867, make_row 872,
+//        keep_bits 882, KvBounds 891, kv_bounds 895
+//   905  a block of queries
+//  1034  leaf code of wide heads: layout.cuh 1036, copy.cuh 1098, words.cuh 1166, queries.cuh 1185,
+//        stream_k.cuh 1202, kv_rows.cuh 1287, source_rows.cuh 1307, kv_stream.cuh 1328,
+//        partial_results.cuh 1426, load_rows.cuh 1587, latents.cuh 1610, row_exchange.cuh 1619,
+//        lanes.cuh 1706, mma_16bit.cuh 1716, column_slices.cuh 1767
+//  1872  items, and the units that they have
+//  1971  the keys of a tile of Q
+//  2015  how warps share a tile
+//  2049  one part of an item
+//  2058    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each ...
+//  2074    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
+//  2104    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  2115    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  2127    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
+//  2135    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
+//  2146  parts of an item
+//  2204  the kernel
+//  2210    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
+//  2245    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The
 // cache has one row for each key: 512 latents, and 64 columns with rotary embeddings. All query
@@ -114,7 +113,6 @@ struct PowersOfTwo {
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
-    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
 /// The largest of the four values that the lanes of a quad hold.
@@ -267,27 +265,6 @@ struct Normalizer : RunningMax<M_TILES> {
         each_row([&](int m, int r) { tile_sum[m][r] = 0; });
     }
 
-    /// Makes the row's largest exponent so far FIRST. A row whose sum is 0 has none: it has met only scores of -inf.
-    /// Each lane gets a share of the sum, so that its own part tells that there is a maximum.
-    template <int N_TILES, int D_TILES>
-    __device__ __forceinline__ void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4],
-                                         float (&out)[M_TILES][D_TILES][4]) {
-        float peak = NEGATIVE_INFINITY;
-#pragma unroll
-        for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
-        peak = quad_max(peak);
-        const float sum = quad_sum(row_sum[m][r]);
-        const float excess = peak - Dtype::FIRST;
-        const float step = sum > 0 ? fmaxf(excess, 0.0f) : peak > NEGATIVE_INFINITY ? excess : 0.0f;
-        const float rescale = sum > 0 ? Dtype::power(-step) : 1.0f;
-        offset[m][r] -= step;
-        row_sum[m][r] = 0.25f * sum * rescale;
-#pragma unroll
-        for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
-#pragma unroll
-        for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale, out[m][d][2 * r + 1] *= rescale;
-    }
-
     /// Exponents of row tile m, four of one fragment, to probabilities.
     __device__ __forceinline__ void to_probs(int m, float (&x)[4]) {
 #pragma unroll
@@ -329,9 +306,6 @@ template <int M_TILES>
 struct Dropout {
     __device__ __forceinline__ void begin_tile(int) {}
     __device__ __forceinline__ float scale() const { return 1; }
-
-    template <class Probs, class... Place>
-    __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
 // ---- tiles_1d.cuh
@@ -552,14 +526,6 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// Stores the warp's rows of a tile whose row 0 goes to `target`.
-template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
-                                           int lane = threadIdx.x % 32) {
-    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
-}
-
 /// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
 template <int M_TILES>
 constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
@@ -678,10 +644,6 @@ struct LaneRows {
 
     __device__ __forceinline__ int q_idx(int m, int r) const { return q[m][r]; }
     __device__ __forceinline__ int head(int m, int r) const { return heads[m][r]; }
-
-    /// Of the block.
-    __device__ __forceinline__ int first() const { return q_first; }
-    __device__ __forceinline__ int last() const { return q_last; }
 };
 
 // ---- key_bits.cuh
@@ -766,19 +728,6 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
             x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
         }
 }
-
-// ---- pair_tests.cuh
-
-/// What of a mask is tested, where it is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the
-/// other way.
-template <class KvOrder, int M_TILES, int N_TILES>
-struct Tests {
-    template <class Row, class Test>
-    __device__ __forceinline__ Tests(const Row (&)[M_TILES][2], int, Test) {}
-
-    /// Nothing is known as bits.
-    __device__ __forceinline__ unsigned bits(int, int, int) const { return ~0u; }
-};
 
 // ---- tile_kind.cuh
 
@@ -925,7 +874,7 @@ __device__ __forceinline__ Row make_row(
     Row row = {q_idx, h};
 #line 13 "specs/mla_decode.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 929 "mla_decode_forward_bf16_d576x512_sm_90.cu"
+#line 878 "mla_decode_forward_bf16_d576x512_sm_90.cu"
     return row;
 }
 
@@ -934,7 +883,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 13 "specs/mla_decode.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 938 "mla_decode_forward_bf16_d576x512_sm_90.cu"
+#line 887 "mla_decode_forward_bf16_d576x512_sm_90.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -999,6 +948,9 @@ struct QueryBlock {
         for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
     }
 
+    /// Natural units in one unit of the scores; score lines have made them natural.
+    __device__ __forceinline__ float unit() const { return magnitude; }
+
     /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
     template <class RowOf>
     __device__ __forceinline__ float sink_of(RowOf row_of) const {
@@ -1009,12 +961,6 @@ struct QueryBlock {
     /// The same of a row of the lane.
     __device__ __forceinline__ float sink(int m, int r) const {
         return sink_of([&] { return row(m, r); });
-    }
-
-    /// What of the mask must be tested for each pair.
-    __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
-        bool kept = true;
-        return kept;
     }
 
     /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
@@ -1032,17 +978,14 @@ struct TileMask {
     unsigned kept[M_TILES][2][GROUPS];
 
     __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
-        Row rows[M_TILES][2];
-        block.make_rows(rows);
         const int keys = block.context.kv_len - kv_first;
-        const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, [&](const Row& row, int key) {
-            return block.keeps(row, kv_first + key);
-        });
+        Row rows[M_TILES][2];  // not read, but without them ptxas schedules some kernels in another way
+        block.make_rows(rows);
 #pragma unroll
         for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
             const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
             const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
-            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
+            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key);
             kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
         }
     }
@@ -1054,9 +997,6 @@ struct TileMask {
         mask_scores(scores, kept, masked);
     }
 };
-/// The products of a tile to scores, but for the mask.
-__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
-}
 using OutColumns = ColumnsInPairs;  // of accumulators
 
 /// What is known of the warp's rows when all keys are done.
@@ -1804,12 +1744,9 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
         unsigned q[M_TILES][4];
         read_queries(step / Dtype::PARTS, q);
 #pragma unroll
-        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
-#pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
             load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
-            Dtype::take_part(k, step % Dtype::PARTS);
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
@@ -1850,7 +1787,6 @@ __device__ __forceinline__ void put_probs(unsigned probs, int first_row, int fir
             words[2 * half] = Dtype::pack(x[0], x[1]);
             words[2 * half + 1] = Dtype::pack(x[2], x[3]);
         }
-        dropout.drop(words, 0, n);
 #pragma unroll
         for (int i = 0; i < 4; ++i) store_word(PTile::at(target, i % 2 * 8, n + i / 2), words[i]);
     }
@@ -2122,7 +2058,6 @@ __device__ __forceinline__ void find_exponents(QueryBlock& block, const WarpPlac
     // FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
     multiply_fragments_keys<Dtype, KTile, 4>(scores, read, k_lane, [](int) {});
     // Score lines have no cheap form here: a pair's product takes far longer than they do.
-    modify(block, own.kv_first, scores);
     if (own.kind != FULL) {
         TileMask mask;
         mask.prepare(block, own.kv_first);
@@ -2164,7 +2099,7 @@ __device__ __forceinline__ void attend_part(const Params& params, const Rows& ro
     // The sign of the scale goes to Q, so that the softmax has a positive one.
     block.magnitude = uniform_float(take_sign<Dtype, QTile, THREADS>(queries, block.context.scale));
     stream.wait_first();
-    normalizer = Normalizer<M_TILES>(block.magnitude);
+    normalizer = Normalizer<M_TILES>(block.unit());
 
     // FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
     for (; stream.live(); stream.step()) {
