@@ -36,6 +36,11 @@ BY_HAND: dict[str, list[tuple[str, str]]] = {
     "A003_argument_by_name": [("width=3", "3"), ("right = 3", "3")],
     "A003_range_with_a_begin": [("2 * i for i in range(1, 9)", "2 * (i + 1) for i in range(8)")],
     "A003_words_of_python": [("kv_idx in 4", "(kv_idx == 4 or kv_idx == 5)"), ("q_idx is kv_idx", "q_idx == kv_idx")],
+    "A004_mask_as_a_value": [
+        ("mask = doc", "let near = doc"),
+        ("keep if q_pos >= kv_idx", "keep if q_pos >= kv_idx\n    keep if near"),
+        ("torch.tanh", "tanh"),
+    ],
     "A004_library_file_misspelt": [("import mask", "import masks")],
     "A005_brace_never_closed": [("kv_idx\n", "kv_idx\n}\n")],
     "A005_parenthesis_never_closed": [("kv_idx\n", "kv_idx)\n")],

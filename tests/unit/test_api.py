@@ -209,7 +209,7 @@ def test_a_schedule_may_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"dtype": "int8"}, "A4"),
         ({"dtype": None}, "A4"),
-        ({"head_dim": 300}, "A4"),
+        ({"head_dim": 577}, "A4"),
         ({"arch": "sm_75"}, "A513"),
         ({"variant": "three"}, "A512"),
         ({"variant": 3}, "A512"),
