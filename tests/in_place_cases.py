@@ -171,10 +171,6 @@ _UTILS = [
             {"packed_sequence_mask": "DOCUMENTS"}),
     InPlace("masking_utils.py", "remap_positions_for_packed_sequence(causal_mask_function)",
             "remap_positions_for_packed_sequence(causal_mask_function, position_ids)", {"position_ids": "POSITIONS"}),
-    InPlace("masking_utils.py", "packed_sequence_compatibility_function(sliding_window_causal_mask_function(3))",
-            "packed_sequence_compatibility_function(sliding_window_causal_mask_function(3), position_ids, "
-            "packed_sequence_mask)",
-            {"position_ids": "POSITIONS", "packed_sequence_mask": "DOCUMENTS"}),
     InPlace("masking_utils.py", "add_offsets_to_mask_function(causal_mask_function, 3, 1)"),
     InPlace("masking_utils.py", "add_offsets_to_mask_function(causal_mask_function)",
             "add_offsets_to_mask_function(causal_mask_function, q_offset_, kv_offset_)",

@@ -22,7 +22,7 @@ from tests.in_place_cases import BATCH, CASES, HEADS, LENGTH, REFUSED, InPlace, 
 from tests.unit.flex.live import KINDS, check  # noqa: E402  (needs torch)
 from tests.unit.import_flex.compared import by_torch, by_variant  # noqa: E402
 
-PACKAGES = {"attn_gym": "0.0.17", "torchtitan": "0.3.0", "torchtune": "0.6.1", "transformers": "5.23.0"}
+PACKAGES = {"attn_gym": "0.0.17", "torchtitan": "0.3.0", "torchtune": "0.6.1", "transformers": "5.24.0"}
 MIGRATION = Path(__file__).parent.parent / "docs" / "migration.md"
 SIZES = ((LENGTH, LENGTH), (9, 17), (20, 6))
 
@@ -107,7 +107,7 @@ def test_at_most_one_mod_in_twenty_is_refused() -> None:
     taken = [item for item in found if _heads(item) & imported]
     assert len(taken) >= 0.95 * len(found)
     said = " ".join(MIGRATION.read_text().split())
-    assert f"transformers 5.23: {len(found)}. Of these, {len(taken)} import" in said
+    assert f"transformers 5.24: {len(found)}. Of these, {len(taken)} import" in said
 
 
 def _head(target: str) -> str:
