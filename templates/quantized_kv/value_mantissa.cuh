@@ -11,8 +11,9 @@ __device__ __forceinline__ float over_mantissa(float scale, float mantissa) {
 /// So where all values of a row have one scale, P is rounded as if there were none: a P of 1 stays 1.
 template <class Params>
 __device__ __forceinline__ float value_mantissa(const Params& params, int sequence, int kv_head, int kv_len) {
+    if (params.v_scale == nullptr) return 1;
     const long long row = first_scale_row(params, sequence, kv_len);
-    if (params.v_scale == nullptr || row < 0) return 1;
+    if (row < 0) return 1;
     const float scale = __ldg(params.v_scale + row * params.v_scale_stride_row + kv_head * params.v_scale_stride_head);
     return __uint_as_float(__float_as_uint(scale) & 0x007fffff | 0x3f800000);
 }
