@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..io_model import Predicted
+from ..kernels.registry import backward_facts
 from ..problem import Problem
 from ..schedule.plan import KernelPlan
 from .counters import OPTIONAL, QUANTITIES, SECTOR
@@ -85,6 +86,13 @@ class Reasons:
             )
         if "hbm_reads" in differing & more and self._held > self.l2_bytes:
             yield "What is used again doesn't fit the L2 cache: some of it comes from HBM more than once."
+        elif "hbm_reads" in differing & more and self._held * self._heads > self.l2_bytes // 2:
+            yield (
+                f"What all heads use again ({self._held * self._heads:,} bytes) is more than half of the L2 cache, and "
+                "each half keeps what its own multiprocessors read: some of it comes from HBM more than once."
+            )
+        if "l2_reads" in differing - more and self.plan.is_backward and backward_facts(self.plan).uses_clusters:
+            yield "Both blocks of a cluster ask for lse and delta at the same time: the L2 cache often answers once."
         if "local" in more:
             yield "Local memory: registers are spilled, or an array of the kernel isn't in registers."
         if differing & {"sm_writes", "hbm_writes"} and self._row_bytes % SECTOR:
@@ -102,6 +110,12 @@ class Reasons:
         problem, plan = self.problem, self.plan
         rows = problem.q_len if plan.owns_keys else problem.kv_len
         return rows * (plan.stored_head_dim + plan.stored_value_head_dim) * plan.element_bytes
+
+    @property
+    def _heads(self) -> int:
+        """How many such sets there are."""
+        problem = self.problem
+        return problem.batch * (problem.num_heads if self.plan.owns_keys else problem.num_kv_heads)
 
     @property
     def _row_bytes(self) -> int:

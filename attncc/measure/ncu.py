@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..diagnostics import AttnccError, Diagnostic
-from .counters import Quantity, asked
+from .counters import Quantity, asked, names
 from .job import Runs, write
 
 SECONDS = 600  # that a run may take: each kernel runs once for each group of counters
@@ -78,12 +78,13 @@ def count(ncu: Path, job: Runs, capability: int) -> list[Launch]:
 
 def _counted(ncu: Path, job: Runs, quantities: Sequence[Quantity]) -> tuple[str, str, int]:
     """ncu's log, all that was said, and its status. AttnccError A541."""
-    names = [name for quantity in quantities for name in quantity.counters]
     with tempfile.TemporaryDirectory(prefix="attncc-measure-") as folder:
         path, log = Path(folder) / "job", Path(folder) / "log"
         write(job, path)
         process = [sys.executable, "-m", "attncc.measure.job", str(path)]
-        said, status = _run([str(ncu), *_OPTIONS, "--metrics", ",".join(names), "--log-file", str(log), *process])
+        said, status = _run(
+            [str(ncu), *_OPTIONS, "--metrics", ",".join(names(quantities)), "--log-file", str(log), *process]
+        )
         text = log.read_text("utf-8", "replace") if log.exists() else ""
     said = f"{text}\n{said}"
     if _FORBIDDEN in said:
@@ -93,8 +94,7 @@ def _counted(ncu: Path, job: Runs, quantities: Sequence[Quantity]) -> tuple[str,
 
 def _unknown(said: str, quantities: Sequence[Quantity]) -> list[str]:
     """The counters that this version of ncu doesn't know."""
-    names = (name for quantity in quantities for name in quantity.counters)
-    return [name for name in names if re.search(rf"find metric\W+{re.escape(name)}", said)]
+    return [name for name in names(quantities) if re.search(rf"find metric\W+{re.escape(name)}", said)]
 
 
 def _run(command: list[str]) -> tuple[str, int]:
@@ -129,8 +129,7 @@ def _launches(rows: Sequence[dict[str, str]], quantities: Sequence[Quantity], sa
         value = _number(row.get("Metric Value") or "")
         if value is not None:
             values.setdefault(number, {})[row.get("Metric Name") or ""] = value
-    names = [name for quantity in quantities for name in quantity.counters]
-    missing = [name for name in names if any(name not in values.get(number, {}) for number in kernels)]
+    missing = [name for name in names(quantities) if any(name not in values.get(number, {}) for number in kernels)]
     if missing:
         raise _failed(said, 0, missing)
     return [

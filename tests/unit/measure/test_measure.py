@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from attncc.cli import attncc
+from attncc.compiler import load_specification
 from attncc.diagnostics import AttnccError
 from attncc.measure import ncu
 from attncc.measure.compare import Reasons, Row, rows
@@ -22,7 +23,9 @@ from attncc.measure.counters import OPTIONAL, QUANTITIES, asked
 from attncc.measure.job import Job, main, write
 from attncc.measure.ncu import Launch
 from attncc.problem import Problem
+from attncc.resources import folder
 from attncc.runtime.cuda.driver import Device
+from attncc.runtime.store.store import Configuration
 from attncc.tune.work import Work
 from tests.unit.tune.specifications import VARIANT, tuned
 
@@ -62,7 +65,8 @@ def test_predicted_beside_measured(executable: Path) -> None:
     assert found["hbm_reads"]["predicted"] == 3 * rows_bytes
     assert found["hbm_writes"]["predicted"] == found["sm_writes"]["predicted"] == rows_bytes + lse
     # 1,000,000 of each counter: bytes, or sectors of 32 bytes, of local memory twice.
-    assert found["hbm_reads"]["measured"] == found["sm_reads"]["measured"] == 1_000_000
+    assert found["hbm_reads"]["measured"] == 1_000_000
+    assert found["sm_reads"]["measured"] == 1_000_000 - 32_000_000  # what is added in L2 is no read
     assert found["l2_reads"]["measured"] == found["reductions"]["measured"] == 32_000_000
     assert found["local"] == {
         "kernel": "causal_forward", "name": "local", "predicted": 0, "measured": 64_000_000, "ratio": None
@@ -187,6 +191,19 @@ def test_reasons() -> None:
     far = [Row("k", "hbm_reads", 100, 150), Row("k", "hbm_writes", 100, 10), Row("k", "local", 0, 64)]
     told = " ".join(found.of(far))
     assert "doc 16,384" in told and "1,000 bytes" in told and "more than once" in told and "spilled" in told
+
+
+def test_reasons_of_clusters_and_of_halves_of_the_cache() -> None:
+    forward = tuned("attn 1\nvariant mine {\n}\n").candidates(None).first
+    specification, _ = load_specification(folder("specs") / "full.attn", None, {})
+    keys, *_ = specification.backward_candidates(Configuration("bf16", 128, 128), "sm_90a")
+    backward = next(iter(keys.plans()))
+    problem = Problem(2, 8, 8, 4096, 4096, 128, 128)
+    told = list(Reasons(forward, problem, 4 << 20, {}).of([Row("k", "hbm_reads", 100, 109)]))
+    assert len(told) == 1 and "half of the L2 cache" in told[0]
+    assert not list(Reasons(forward, problem, 500 << 20, {}).of([Row("k", "hbm_reads", 100, 109)]))
+    told = list(Reasons(backward, problem, 60 << 20, {}).of([Row("k", "l2_reads", 1000, 974)]))
+    assert len(told) == 1 and "lse and delta" in told[0]
 
 
 def test_launches_of_one_kernel_are_added_up() -> None:
