@@ -1,6 +1,7 @@
 """Which of the plans that a kernel may have it gets: the first that is good, found by trying.
 
-A plan is good if ptxas neither spills registers nor serialises products, and if its code isn't long. Candidates compile
+A plan is good if ptxas neither spills registers nor serialises products, and if its code isn't long. Where a family has
+no good plan, one with few spills is taken before a slower family is tried. Candidates compile
 beside each other, and those that aren't needed any more are ended. No choice is made twice: shipped kernels have theirs
 in a table (`kernels.known_tiles`), and what was tried is kept in the cache (`runtime.store.choices`).
 """
@@ -27,6 +28,8 @@ from .schedule.plan import KernelPlan
 # should take about a second, or of a backward pass two.
 LONGEST_CODE = {False: 7_000, True: 14_000}  # instructions, by whether the pass is a backward one
 LONGEST_WIDE_CODE = 10_000  # of wide heads: it has the loop twice, and smaller tiles make it little shorter, but slow
+# Bytes of spills, stored and loaded, that cost less than a slower family would: docs/notebook/2026-11-spills.md.
+FEW_SPILLS = 256
 MOST_AT_ONCE = 3  # more candidates than that a kernel seldom needs
 # What says of a candidate that it can't be judged, while others may be: too much time or memory for NVRTC, and two
 # accounts of what it takes that differ.
@@ -49,12 +52,18 @@ class Settled:
         return troubles(self.compiled, self.plan)
 
     @property
+    def serves(self) -> bool:
+        """Whether it is good, or has so few spills that it needn't be."""
+        return serves(self.compiled, self.plan)
+
+    @property
     def why(self) -> str:
         """Why it is this plan, and what is wrong with it, if anything is."""
         if self.names_tiles:
             return f"the schedule names its tiles; {self.troubles or 'no spills'}"
         if self.troubles:
-            return f"of all tiles these have least trouble: {self.troubles}"
+            those = "tiles of the fastest family" if self.serves else "tiles"
+            return f"of all {those} these have least trouble: {self.troubles}"
         if self.known:
             return "chosen when the table of shipped kernels was made; no spills"
         return "the first legal candidate without spills" if self.rejected else "the first guess: no spills"
@@ -78,15 +87,20 @@ class _Attempt(NamedTuple):
             return self.found.diagnostics[0].message
         return troubles(self.found, self.plan)
 
+    @property
+    def serves(self) -> bool:
+        return isinstance(self.found, Compiled) and serves(self.found, self.plan)
+
 
 def settle(candidates: Candidates, at_once: int = 1, *, use_table: bool = True) -> Settled:
-    """The first good plan; if none is, the one with least trouble. `at_once`: how many candidates compile together.
+    """The first good plan, or one with few spills where only slower families are left; if none is, the one with least
+    trouble. `at_once`: how many candidates compile together.
 
     AttnccError as `Candidates.plans` and `nvrtc.submit`.
     """
     if use_table and candidates.known is not None:
         attempt = _attempt(candidates.known, _rendered(candidates.known))
-        if isinstance(attempt.found, Compiled) and not attempt.troubles:
+        if isinstance(attempt.found, Compiled) and attempt.serves:
             rejected = candidates.refused_before(attempt.plan)
             return Settled(attempt.plan, attempt.source, attempt.found, rejected, known=True)
     texts = _Texts(candidates)
@@ -123,6 +137,11 @@ class _Texts:
         pairs = zip(found, tried.texts, strict=True)
         return all(item is not None and hash_of(item[1].text) == text for item, text in pairs)
 
+    def family_ends(self, number: int) -> bool:
+        """Whether the plan of this number, if there is one, is another family's than the one before."""
+        before, after = self.get(number - 1), self.get(number)
+        return before is not None and after is not None and before[0].family != after[0].family
+
     def attempts(self, at_once: int) -> Iterator[_Attempt]:
         """What becomes of each, in order; the next ones compile meanwhile. Those that nobody waits for are ended."""
         begun: list[Future[Cubin]] = []
@@ -155,7 +174,7 @@ def _tried(candidates: Candidates, texts: _Texts, at_once: int) -> Settled:
     attempts: list[_Attempt] = []
     for attempt in texts.attempts(min(at_once, MOST_AT_ONCE)):
         attempts.append(attempt)
-        if not attempt.troubles:
+        if not attempt.troubles or (texts.family_ends(len(attempts)) and any(item.serves for item in attempts)):
             break
     best = min(attempts, key=_badness)
     if isinstance(best.found, AttnccError):
@@ -190,6 +209,13 @@ def longest_code(plan: KernelPlan) -> int:
     return LONGEST_WIDE_CODE if plan.build.is_wide else LONGEST_CODE[plan.is_backward]
 
 
+def serves(found: Compiled, plan: KernelPlan) -> bool:
+    """Whether it has no trouble, or few spills and no other."""
+    resources = found.resources
+    few = resources.spill_stores + resources.spill_loads <= FEW_SPILLS
+    return few and not resources.losses and found.instructions <= longest_code(plan)
+
+
 def troubles(found: Compiled, plan: KernelPlan) -> str:
     """What costs the kernel much of its speed, or is slow to compile; empty if nothing does."""
     stored, loaded = found.resources.spill_stores, found.resources.spill_loads
@@ -201,6 +227,6 @@ def troubles(found: Compiled, plan: KernelPlan) -> str:
 
 def _badness(attempt: _Attempt) -> tuple[bool, int, int, int]:
     if isinstance(attempt.found, AttnccError):
-        return True, 0, 0, 0
+        return True, 10**9, 0, 0
     resources, excess = attempt.found.resources, attempt.found.instructions - longest_code(attempt.plan)
-    return False, len(resources.losses), resources.spill_stores + resources.spill_loads, max(excess, 0)
+    return not attempt.serves, len(resources.losses), resources.spill_stores + resources.spill_loads, max(excess, 0)

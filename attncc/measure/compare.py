@@ -50,8 +50,8 @@ class Row:
 
 
 def rows(predicted: Mapping[str, Predicted], launches: Sequence[Launch]) -> list[Row]:
-    """In the order of the launches. No local memory is predicted: attncc chooses kernels without spills. Where nothing
-    is predicted and nothing measured there is no row."""
+    """In the order of the launches. No local memory is predicted: attncc chooses kernels without spills, or with few.
+    Where nothing is predicted and nothing measured there is no row."""
     found = []
     for kernel in dict.fromkeys(launch.kernel for launch in launches):
         own = [launch.bytes for launch in launches if launch.kernel == kernel]
