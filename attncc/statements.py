@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from .evaluate import Array, Environment, evaluate
+from .first_query import first_query
 from .ir import Expr, Keep, Let, Load, Score, Symbol, Type, Variant, apply, reads, symbol
 
 # The built-in that indexes an axis with the tag, where there is only one.
@@ -74,3 +75,9 @@ def sink_logits(variant: Variant, environment: Environment) -> Array | None:
 def dropout_rate(variant: Variant, environment: Environment) -> float:
     """The dropout rate of this call; 0 without dropout."""
     return 0.0 if variant.dropout is None else float(evaluate(variant.dropout, environment))
+
+
+def queries_before(variant: Variant, environment: Environment) -> int:
+    """Queries of the sequence that stand before `q_idx` 0, as dropout counts them."""
+    first = first_query(variant)
+    return 0 if first is None else int(evaluate(first, environment).item())

@@ -1,134 +1,183 @@
 """One attention on all GPUs of a machine beside one GPU: `python -m benchmarks.shared_attention`. Needs two or more.
 
-For each mask: the time of one GPU for the whole sequence over that of all together, times their number: 1 if nothing is
-lost. Forward, and both passes. `exchanged`: the time of the exchange alone, as a share of the call's. Medians of
-interleaved runs. `--rows 256 --device cpu` tries the script with two processes and gloo.
+First, whether results are right: out and gradients against one GPU for each mask, bytes on the wire against the plan's,
+the same bits in 100 runs. Then times, medians of interleaved measurements: one GPU for the whole sequence over all
+together, times their number, is 1 if nothing is lost; forward, and backward. Last, beside them in one run, a zigzag
+ring on the same kernels (`zigzag_ring.py`) and PyTorch's context parallel (`torch_context_parallel.py`).
+
+`--budget` is the seconds that all may take; what comes first is worth most. A unit that fails or hangs costs the start
+of new processes, and the others go on. `--tiny --backend gloo` tries all of it on two CPU processes, without a meaning
+in its times. `--json PATH` writes what was measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import tempfile
 import time
-import warnings
-from collections.abc import Callable
-from statistics import median
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-import torch.distributed as dist
 
-import attncc
-import attncc.distributed as shared
-from attncc.distributed.launches import Options
+from .shared_units import MASKS, NO_MULTICAST, TIMED, Settings, process, told
 
-HEADS, DIM = (32, 8), 128
-RUNS = {"cuda": (2, 7), "cpu": (0, 1)}  # before, and measured
-MASKS: dict[str, tuple[str, dict[str, Any], bool]] = {  # spec, consts, whether packed
-    "causal": ("causal", {}, False),
-    "window 4096": ("sliding_window", {"width": 4096}, False),
-    "documents": ("causal", {}, True),
-    "full": ("full", {}, False),
-}
+Found = dict[str, dict[str, Any]]  # what was told of each unit; "wrong" and "error" of all ranks
+
+PEERS = (
+    *("ring causal", "sdpa causal by cudnn", "flex window 4096", "flex documents", "ring full", "sdpa full by cudnn"),
+    *("sdpa causal by flash", "flex causal"),
+)
+STALL = {
+    "compile": 100.0,
+    "check": 60.0,
+    "flex": 60.0,
+    "": 40.0,
+}  # seconds without a word after which processes are ended
+BEGIN = 30.0  # more, until the first
 
 
-def lengths_of(rows: int, packed: bool) -> Any:
-    """Documents of lognormal lengths, a median of 3000."""
-    if not packed:
-        return rows
-    rng, found = np.random.default_rng(0), list[int]()
-    while sum(found) < rows:
-        found.append(min(int(np.clip(rng.lognormal(8, 1.2), 16, rows)), rows - sum(found)))
+def units() -> list[str]:
+    checks = [f"check {name}" for name in MASKS if name != "dropout"]
+    return ["compile", *checks, *(f"time {name}" for name in TIMED), PEERS[0], "check dropout", *PEERS[1:]]
+
+
+class Run:
+    """Starts processes until all units are done or the time is over."""
+
+    def __init__(self, settings: Settings, ranks: int, wanted: list[str], budget: float) -> None:
+        self.settings, self.ranks, self.left = settings, ranks, list(wanted)
+        self.deadline = time.time() + budget
+        self.found: Found = {}
+
+    def all(self) -> Found:
+        for number in range(8):
+            if not self.left or time.time() > self.deadline:
+                break
+            self._processes(number)
+        for name in self.left:
+            self.found[name] = {"error": "no time was left"}
+        return self.found
+
+    def _processes(self, number: int) -> None:
+        """Until all end, or one does badly: then its unit is given up."""
+        meeting = str(Path(self.settings.folder, f"meeting{number}"))
+        given = self.ranks, self.settings, list(self.left), meeting, self.deadline
+        context = torch.multiprocessing.get_context("spawn")
+        started = [context.Process(target=process, args=(rank, *given)) for rank in range(self.ranks)]
+        for each in started:
+            each.start()
+        why = self._watched(started)
+        for each in started:
+            each.kill()
+            each.join()
+        self._read()
+        if why and self.left:
+            self.found.setdefault(self.left.pop(0), {"error": why})
+
+    def _watched(self, started: list[Any]) -> str:
+        """Why the unit at work has to be given up; empty if all is done."""
+        heard, allowed = time.time(), BEGIN
+        while any(each.is_alive() for each in started):
+            time.sleep(0.1)
+            before = len(self.left)
+            self._read()
+            if len(self.left) < before:
+                heard, allowed = time.time(), 0
+            if any(each.exitcode for each in started):
+                return "a process ended"
+            if time.time() > self.deadline + 5:
+                return "no time was left"
+            stall = STALL.get(self.left[0].partition(" ")[0] if self.left else "", STALL[""])
+            if time.time() - heard > stall + allowed:
+                return f"nothing was heard for {stall + allowed:g} s"
+        return "a process ended" if any(each.exitcode for each in started) else ""
+
+    def _read(self) -> None:
+        """A unit is done when all ranks told of it, or one that it failed."""
+        of_ranks = list(told(self.settings.folder, self.ranks))
+        for name in list(self.left):
+            lines = [line for lines in of_ranks for line in lines if line["unit"] == name]
+            failed = [line["error"] for line in lines if "error" in line]
+            if not failed and len(lines) < self.ranks:
+                continue
+            wrong = [f"rank {rank}: {text}" for rank, line in enumerate(lines) for text in line.get("wrong", [])]
+            self.found[name] = {**lines[0], "wrong": wrong, **({"error": failed[0]} if failed else {})}
+            self.left.remove(name)
+            print(_line(name, self.found[name]), flush=True)
+
+
+def _line(name: str, found: dict[str, Any]) -> str:
+    took = f"{found['took s']:6.1f} s" if "took s" in found else " " * 8
+    return f"{name:24}{took}  {found.get('error') or '; '.join(found.get('wrong', [])) or 'ok'}"
+
+
+def table(found: Found) -> Iterator[str]:
+    """Times, and how much longer the others take."""
+    yield f"{'ms':12}{'one':>8}{'all':>8}  share TFLOP/s  {'both':>8}{'all':>8}  backward TFLOP/s  exchange"
+    for name in TIMED:
+        row = found.get(f"time {name}", {})
+        if "forward share" not in row:
+            continue
+        times = [row[f"{kind} ms"] for kind in ("one", "all", "one both", "all both", "exchange")]
+        one, every, one_both, every_both, exchange = (f"{value:8.2f}" for value in times)
+        forward, back = (
+            f"{row[f'{kind} share']:.3f}{row[f'{kind} TFLOP/s a GPU']:8.0f}" for kind in ("forward", "backward")
+        )
+        how = f"{row['assignment']} {row['groups']}"
+        yield f"{name:12}{one}{every}  {forward}  {one_both}{every_both}     {back}  {exchange}  {how}"
+    for name in PEERS:
+        row, ours = found.get(name, {}), found.get(f"time {_mask_of(name)}", {})
+        if "all ms" not in row:
+            yield f"{name:24}{row.get('error', 'did not run')}"
+            continue
+        times = [row["all ms"] / ours["all ms"], row["all both ms"] / ours["all both ms"]] if "all ms" in ours else []
+        shown = ", ".join(f"{value:.2f}" for value in times)
+        yield f"{name:24}{row['all ms']:7.2f}ms forward {row['all both ms']:7.2f}ms both: times ours {shown}"
+
+
+def _mask_of(peer: str) -> str:
+    return peer.partition(" ")[2].partition(" by ")[0]
+
+
+def machine() -> dict[str, Any]:
+    found: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda}
+    if torch.cuda.is_available():
+        found |= {"gpu": torch.cuda.get_device_name(), "nccl": ".".join(map(str, torch.cuda.nccl.version()))}
     return found
 
 
-class Bench:
-    def __init__(self, rank: int, ranks: int, rows: int, device: str) -> None:
-        self.rank, self.ranks, self.rows, self.device = rank, ranks, rows, device
-
-    def milliseconds(self, call: Callable[[], Any]) -> float:
-        dist.barrier()
-        self._wait()
-        start = time.perf_counter()
-        call()
-        self._wait()
-        return (time.perf_counter() - start) * 1e3
-
-    def _wait(self) -> None:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-
-    def row(self, name: str) -> str:
-        spec, consts, packed = MASKS[name]
-        kernel = attncc.compile(spec, dtype="bf16", head_dim=DIM, **consts)
-        lengths = lengths_of(self.rows, packed)
-        sizes: dict[str, Any] = {"ranks": self.ranks, "heads": HEADS, "head_dim": DIM, "batch": None if packed else 1}
-        cp = shared.shard(kernel, plan=shared.plan(kernel, lengths, **sizes))
-        lead = () if packed else (1,)
-        whole = [
-            torch.randn(*lead, heads, self.rows, DIM).bfloat16().to(self.device)
-            for heads in (HEADS[0], HEADS[1], HEADS[1])
-        ]
-        starts = torch.tensor(cp.plan.lengths.q_starts, dtype=torch.int32, device=self.device)
-        more = {"cu_seqlens_q": starts, "cu_seqlens_kv": starts} if packed else {}
-        own, options = [cp.shard(x, -2) for x in whole], Options({}, None, "bhsd", None)
-
-        def exchange() -> None:
-            cp.exchange(own[1], options).fetch(*own[1:]).wait()
-
-        calls = {
-            "one": lambda: kernel(*whole, **more),
-            "all": lambda: cp(*own),
-            "exchange": exchange,
-            "one, both": lambda: _both(kernel, whole, more),
-            "all, both": lambda: _both(cp, own, {}),
-        }
-        spent: dict[str, list[float]] = {name: [] for name in calls}
-        before, measured = RUNS[self.device]
-        for _ in range(before + measured):
-            for kind, call in calls.items():
-                alone = kind.startswith("one") and self.rank > 0
-                spent[kind].append(self.milliseconds((lambda: None) if alone else call))
-        found = {kind: median(times[before:]) for kind, times in spent.items()}
-        forward, both = (found[f"one{end}"] / found[f"all{end}"] / self.ranks for end in ("", ", both"))
-        share = found["exchange"] / found["all"]
-        return f"{name:14}{found['all']:9.2f} ms  {forward:6.3f}  {both:6.3f}  {share:9.3f}"
-
-
-def _both(call: Any, operands: list[Any], more: dict[str, Any]) -> None:
-    leaves = [x.detach().requires_grad_() for x in operands]
-    out = call(*leaves, **more)
-    out.backward(torch.ones_like(out))
-
-
-def process(rank: int, ranks: int, rows: int, device: str, folder: str) -> None:
-    warnings.simplefilter("ignore")
-    if device == "cuda":
-        os.environ |= {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
-        torch.cuda.set_device(rank)
-    backend = {"cuda": "nccl", "cpu": "gloo"}[device]
-    dist.init_process_group(backend, init_method=f"file://{folder}/meeting", rank=rank, world_size=ranks)
-    bench = Bench(rank, ranks, rows, device)
-    for name in MASKS:
-        text = bench.row(name)
-        if rank == 0:
-            print(text, flush=True)
-    dist.destroy_process_group()
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=16384, help="of the whole sequence")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=32768, help="of the whole sequence, where times are measured")
+    parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl")
+    parser.add_argument("--tiny", action="store_true", help="small sizes, one measurement")
+    parser.add_argument("--ranks", type=int, help="by default all GPUs; two processes with gloo")
+    parser.add_argument("--budget", type=float, default=150, help="seconds")
+    parser.add_argument("--only", help="units whose names hold this text, and what compiles them")
+    parser.add_argument("--json", type=Path, help="writes what was measured")
     given = parser.parse_args()
-    ranks = torch.cuda.device_count() if given.device == "cuda" else 2
+    ranks = given.ranks or (torch.cuda.device_count() if given.backend == "nccl" else 2)
     if ranks < 2:
-        parser.error("needs two GPUs, or --device cpu")
-    print(f"{'mask':14}{'all together':>12}  {'forward':>6}  {'both':>6}  {'exchanged':>9}   ({ranks} {given.device})")
+        parser.error("needs two GPUs, or --backend gloo --tiny")
+    os.environ |= NO_MULTICAST
+    wanted = [name for name in units() if not given.only or given.only in name or name == "compile"]
+    start = time.time()
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(process, (ranks, given.rows, given.device, folder), nprocs=ranks)
+        tiny = Settings.tiny(given.backend, folder)
+        settings = tiny if given.tiny else Settings(given.backend, folder, given.rows, checked=4096, runs=100)
+        found = Run(settings, ranks, wanted, given.budget).all()
+    print("\n".join(table(found)))
+    failed = [name for name, row in found.items() if row.get("error") or row.get("wrong")]
+    well, took = len(found) - len(failed), time.time() - start
+    print(f"{well} of {len(found)} units well, {took:.0f} s; {ranks} of {settings.device}")
+    if given.json:
+        sizes = {"ranks": ranks, "rows": settings.rows, "heads": settings.heads, "head_dim": settings.head_dim}
+        written = {"machine": machine(), **sizes, "dtype": "bf16", "units": found}
+        given.json.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "attncc"
 FLOORS = {
     "source": 0, "diagnostics": 0, "resources": 0, "library": 0, "threads": 0, "quoting": 0, "operators": 0,
     "notebook": 0, "version": 0,
-    "ir": 1, "evaluate": 1, "statements": 1, "syntax": 1, "descales": 1,
+    "ir": 1, "evaluate": 1, "statements": 1, "syntax": 1, "descales": 1, "first_query": 1,
     "semantics": 2,
     "analysis": 3, "reference": 3, "philox": 3, "problem": 3,
     "schedule": 4, "synthetic": 4, "plausible": 4,
@@ -33,8 +33,8 @@ FLOORS = {
 # What the package that `attncc build` writes may load, and what it must never load.
 BUILT_PACKAGE_PARTS = {
     "runtime", "executor", "problem", "schedule", "kernels", "analysis", "ir", "evaluate", "statements", "philox",
-    "source", "diagnostics", "resources", "descales", "threads", "quoting", "operators", "version", "show", "plausible",
-    "synthetic",
+    "source", "diagnostics", "resources", "descales", "first_query", "threads", "quoting", "operators", "version",
+    "show", "plausible", "synthetic",
 }  # fmt: skip
 COMPILER_PARTS = {
     "bench",

@@ -25,6 +25,7 @@ from ..analysis.score.distances import by_distance
 from ..analysis.score.factors import ZERO
 from ..analysis.score.score_form import NEAR_SERIES, ScoreForm, distance_form, score_form
 from ..descales import descaled, score_descale, value_descale
+from ..first_query import first_query
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
 from ..kernels.instruction_cost import LONG_TEST, looks_up_pairs, test_cost
 from ..kernels.registry import backward_facts, facts_of
@@ -66,6 +67,7 @@ class UserCode:
     bounds: str  # struct KvBounds, kv_bounds; or QBounds, q_bounds
     tile_kind: str
     dropout: str  # dropout_threshold
+    first_query: str  # where a launch has a part of the queries, and there is dropout
     sink: str  # sink_logit
     value_descale: str  # of 8-bit operands
 
@@ -74,7 +76,7 @@ class UserCode:
         """The structs and functions of the variant, in order; not the includes and Params."""
         mask = (self.keep, self.keep_apart, self.keep_at, self.keep_bits, self.column_bits)
         scores = (self.score, self.score_form, self.learned)
-        of_rows = (self.dropout, self.sink, self.value_descale)
+        of_rows = (self.dropout, self.first_query, self.sink, self.value_descale)
         of_tiles = self.bounds, self.tile_kind, self.tests_hold
         parts = (self.context, self.row, self.rows_alike, self.row_values, *mask, *scores, *of_tiles, *of_rows)
         return "\n\n".join(part for part in parts if part)
@@ -136,6 +138,7 @@ class _Printer:
         kind = tile_code.tile_kind(plan, of_tiles, fields) if tests_tiles and tile_code.kind_needed(plan) else ""
         hold = tile_code.tests_hold(plan, tests, lowering, fields) if rows_alike else ""
         dropout = self.dropout(self.variant.dropout) if self.variant.dropout is not None else ""
+        moved = self.first_query()
         sink = self.sink(self.variant.sink) if self.variant.sink is not None else ""
         value_descale = self.value_descale() if descaled(self.variant) else ""
         row = structs.row(fields, self.facts.packs_heads)
@@ -151,8 +154,8 @@ class _Printer:
             "\n".join(f'#include "{path}"' for path in includes),
             structs.params_struct(self.facts.parameters()),
             context, row, keep, keep_at, keep_apart, rows_alike, row_values, hold, keep_bits, column_bits, score, form,
-            self.near_form is not None, self.masks_last, self.whole_tile, learned, bounds, kind, dropout, sink,
-            value_descale,
+            self.near_form is not None, self.masks_last, self.whole_tile, learned, bounds, kind, dropout, moved,
+            sink, value_descale,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements
@@ -304,6 +307,13 @@ class _Printer:
         body.add("return (unsigned)fminf(fmaxf(rintf(256.0f * (1.0f - rate)), 1.0f), 256.0f);")
         comment = "A probability is kept iff its random byte is below this: the keep rate in steps of 1/256."
         return structs.make_function("unsigned dropout_threshold(const Params& params)", body.lines, [comment])
+
+    def first_query(self) -> str:
+        place = first_query(self.variant)
+        if place is None:
+            return ""
+        head = "int first_query(const Params& params, const Context& ctx)"
+        return self._of_head(head, place, "What q_idx 0 is in the whole sequence, as dropout counts.")
 
     def sink(self, name: str) -> str:
         axes = self.variant.input(name).axes

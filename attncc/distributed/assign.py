@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .cost import Loads, Owners, combined_work, figures, ideal_seconds
+from .cost import Loads, Owners, combined_work, exposed, figures, ideal_seconds
 from .machine import Machine
 from .swaps import GOOD, improved
 
 STEPS = 4  # swaps for each rank, at most
 ENOUGH = 1.005  # times the goal: no other beginning is improved then
+CLOSE = 1.05  # times the least, if all travel is hidden: of these the one with least that isn't is taken
+NEAR = 1.02  # times the goal: no swaps of runs are tried then
+FEW = 12  # swaps of these, at most
 SPARE = 1.01  # times the mean: work that `affinity` gives a rank
 
 
@@ -113,26 +116,30 @@ def searched(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[str,
 
 @dataclass(frozen=True)
 class Attempt:
-    """One assignment that was tried; `seconds` of all layers, `sent`: bytes of all layers and ranks."""
+    """One assignment that was tried. Of all layers: `seconds` if all travel is hidden, `exposed` with launches and what
+    isn't, and bytes `sent`, of all ranks."""
 
     name: str
     swaps: int
     owners: Owners
     seconds: float
+    exposed: float
     sent: int
 
     @classmethod
     def of(cls, name: str, swaps: int, owners: Owners, loads: Loads, machine: Machine) -> Attempt:
         found = [(load, figures(load, owners, machine)) for load in loads]
         seconds = sum(load.layers * float(each.seconds.max()) for load, each in found)
+        spent = sum(load.layers * exposed(load, owners, machine, each) for load, each in found)
         sent = sum(load.layers * load.row_bytes * int(each.rows.sum()) for load, each in found)
-        return cls(name, swaps, owners, seconds, sent)
+        return cls(name, swaps, owners, seconds, spent, sent)
 
 
 def attempts(loads: Loads, chunks: int, machine: Machine) -> list[Attempt]:
-    """The best first: least time, and of those that take the same within a percent, fewest bytes.
+    """The best first: least time, with what isn't hidden; of those within a percent of that, fewest bytes.
 
-    Where runs of neighbours are as good as can be, nothing is searched; swaps end with the first that is.
+    Where runs of neighbours are as good as can be, nothing is searched; swaps end with the first that is. Few swaps of
+    runs may be better even then: they leave few launches, and most rows where they are.
     """
     goal, found = GOOD * ideal_seconds(loads, machine.ranks), list[Attempt]()
 
@@ -148,5 +155,15 @@ def attempts(loads: Loads, chunks: int, machine: Machine) -> list[Attempt]:
             owners, swaps = improved(loads, attempt.owners, machine, STEPS * machine.ranks)
             if swaps and tried(attempt.name, swaps, owners) <= ENOUGH * goal:
                 break
-    limit = 1.01 * max(min(item.seconds for item in found), goal)
-    return sorted(found, key=lambda item: (item.seconds > limit, item.seconds if item.seconds > limit else item.sent))
+        swapped = any(item.swaps and item.name == found[0].name for item in found)
+        if not swapped and min(item.exposed for item in found) > NEAR * goal:
+            owners, swaps = improved(loads, found[0].owners, machine, FEW)
+            found += [Attempt.of(found[0].name, swaps, owners, loads, machine)] if swaps else []
+    limit = CLOSE * min(item.seconds for item in found)
+    least = 1.01 * min(item.exposed for item in found if item.seconds <= limit)
+
+    def order(item: Attempt) -> tuple[bool, bool, float]:
+        late = item.exposed > least
+        return item.seconds > limit, late, item.exposed if late else item.sent
+
+    return sorted(found, key=order)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .grouping import Times
 from .machine import Machine
 from .needs import Needs
 from .relays import estimated, rows_sent, senders
@@ -20,12 +21,13 @@ Owners = NDArray[np.int64]  # the rank of each chunk
 @dataclass(frozen=True)
 class Load:
     """One mask, and how many layers have it. `seconds`: of a pair of query and key on one GPU. `row_bytes`: of one row
-    of K and V, all heads and sequences."""
+    of K and V, all heads and sequences. `heads`: parts of a row that can travel and be computed one after the other."""
 
     needs: Needs
     layers: int
     seconds: float
     row_bytes: int
+    heads: int = 1
 
     @cached_property
     def by_chunk(self) -> Floats:
@@ -76,6 +78,31 @@ def figures(load: Load, owners: Owners, machine: Machine) -> Figures:
     same = machine.same_node
     inside, between = _busiest(np.where(same, sent, 0)), _busiest(np.where(same, 0, sent))
     return Figures(*_seconds(load, owners, machine, inside, between), sent)
+
+
+def times_of(load: Load, owners: Owners, machine: Machine, found: Figures) -> Times:
+    """What groups of heads are chosen by."""
+    local, ranks = local_chunks(load.needs, owners), machine.ranks
+    alone = np.bincount(owners, np.where(local, load.by_chunk, 0), ranks).astype(np.float64)
+    order = np.argsort(owners, kind="stable")  # of each rank its chunks, as they follow each other
+    new = np.r_[True, (np.diff(order) != 1) | (np.diff(owners[order]) != 0) | (local[order][1:] != local[order][:-1])]
+    here, others = (
+        np.bincount(owners[order], new & kind, ranks).astype(np.float64) for kind in (local[order], ~local[order])
+    )
+    one, travel = machine.launch, np.maximum(found.inside, found.between)
+    return Times(alone, found.compute - alone, travel, here * one, others * one, one)
+
+
+def local_chunks(found: Needs, owners: Owners) -> NDArray[np.bool_]:
+    """Of each chunk of q whether its rank owns all rows that it needs."""
+    remote = np.repeat(owners, found.blocks)[None] != owners[:, None]
+    return np.asarray(~(found.needed & remote & (found.rows > 0)).any(axis=1))
+
+
+def exposed(load: Load, owners: Owners, machine: Machine, found: Figures) -> float:
+    """Seconds of a layer forward, with launches and what of travel isn't hidden."""
+    times = times_of(load, owners, machine, found)
+    return times.forward(times.groups(load.heads))
 
 
 def estimate(load: Load, wanted: NDArray[np.float32], owners: Owners, machine: Machine) -> Floats:

@@ -1,26 +1,23 @@
 """What a rank computes itself: its rows of q, with K and V in logical order.
 
-Two ways. Kernels have one launch for each run of neighbouring chunks, by `q_offset`; where the variant reads q_idx or
-q_len, a further input says what they are (`query_places`). Dropout needs the place of a row for its bits: the executor
-computes such calls over q of full length, tiles of own rows alone, and GPUs don't.
+Kernels have one launch for each run of neighbouring chunks, by `q_offset`. Where the variant reads q_idx or q_len, or
+has dropout, a further input says where its queries are (`query_places`). What has no such kernel the executor computes
+on the CPU over q of full length, tiles of own rows alone; GPUs don't.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ..compiler import CompiledStore
 from ..diagnostics import AttnccError
+from ..first_query import ALIGNMENT, Q_PLACE
 from ..ir import Variant
 from ..problem.call_arguments import Arguments
-from ..problem.gradients import Gradients
 from ..problem.inputs import check_positions
 from ..problem.refusal import refused
 from ..runtime.call.backward import run_backward_on_host
@@ -29,26 +26,14 @@ from ..runtime.call.host import run_on_host
 from ..runtime.frameworks.arrays import framework_of
 from ..runtime.frameworks.framework import HostFramework
 from ..runtime.kernel import Kernel
+from .call_parts import Arriving, Call, Cut, Options, Run, Total, neighbours, run_of
+from .head_groups import head_cuts
 from .plan_data import MaskPlan, PlanData
-from .query_places import Q_PLACE, cuts, why_not_placed, why_placed, with_places
+from .query_places import cuts, why_not_placed, why_placed, with_places
 
 Tensor = Any
-Rows = NDArray[np.int64]
 
-
-@dataclass(frozen=True)
-class Options:
-    """What a call gives beside tensors that have gradients."""
-
-    inputs: Mapping[str, Any]
-    scale: float | None
-    layout: str
-    seed: Any
-
-    @property
-    def axis(self) -> int:
-        """Of rows in q, k, v and out."""
-        return -2 if self.layout == "bhsd" else -3
+NO_WEIGHT = 1e30  # lse of rows that are no queries: their probabilities are 0
 
 
 class Given(NamedTuple):
@@ -66,22 +51,19 @@ class ToBackward(NamedTuple):
     dlse: Tensor | None
 
 
-class Arriving(Protocol):
-    """K and V of full length, which others' rows are on their way to."""
-
-    k: Tensor
-    v: Tensor
-
-    @property
-    def complete(self) -> bool: ...
-
-    def wait(self) -> None: ...
-
-
 class Leaving(Protocol):
-    """Gradients of others' rows, which go back once no launch adds to them."""
+    """Gradients of some heads of K and V: those of others' rows go back, own rows may get more after that."""
 
-    def start(self, dk: Tensor, dv: Tensor) -> None: ...
+    def start(self, group: int, dk: Tensor, dv: Tensor) -> None: ...
+
+    def add(self, group: int, dk: Tensor, dv: Tensor) -> None: ...
+
+
+class Found(NamedTuple):
+    """dq of own rows, and the gradients of learnable inputs; those of K and V leave."""
+
+    dq: Tensor
+    inputs: Mapping[str, Tensor]
 
 
 def launches_of(kernel: Kernel, plan: PlanData, mask: MaskPlan, rank: int, device: Any) -> ByOffset | OverWhole:
@@ -114,170 +96,120 @@ def _placed(kernel: Kernel, *, packed: bool) -> Kernel:
     return Kernel(store)
 
 
-@dataclass(frozen=True)
-class _Run:
-    """Neighbouring chunks: rows of local tensors, and what the call says of them."""
-
-    begin: int
-    end: int
-    row: int  # that the first is among those of all ranks
-    arguments: Mapping[str, Any]
-    place: Tensor  # int32 [sequences, 2]: of the first query in its sequence, and how many the sequence has
-    packed: bool
-
-
 class ByOffset:
-    """A launch for each run of neighbouring chunks. Those whose keys are all here go first, while others travel."""
+    """A launch for each run of neighbouring chunks and each group of heads.
+
+    Runs whose keys are all here go first, of all heads, while others travel; then, group by group, the rest.
+    """
 
     def __init__(self, kernel: Kernel, plan: PlanData, mask: MaskPlan, rank: int, device: Any) -> None:
-        self._kernel = kernel
-        self._cut = dict(cuts(kernel.variant, packed=plan.lengths.packed))  # axes of inputs along q
-        self._placed = any(item.name == Q_PLACE for item in kernel.variant.inputs)
+        self._kernel, variant, packed = kernel, kernel.variant, plan.lengths.packed
+        self._cut = dict(cuts(variant, packed=packed))  # axes of inputs along q
+        self._of_heads = dict(head_cuts(variant, packed=packed))  # and along heads
+        self._placed = any(item.name == Q_PLACE for item in variant.inputs)
         rows, local = plan.rows(rank), plan.local_rows(rank, mask)
-        runs = [(_run(plan, own, begin, device), local[begin]) for begin, own in _neighbours(rows, local)]
-        self._runs = [run for run, _ in runs]
-        self._here = [number for number, (_, here) in enumerate(runs) if here]
-        self._others = [number for number, (_, here) in enumerate(runs) if not here]
+        step = 1 if variant.dropout is None else ALIGNMENT
+        runs = [(run_of(plan, own, begin, device, step), local[begin]) for begin, own in neighbours(rows, local)]
+        self._here = [run for run, here in runs if here]
+        self._others = [run for run, here in runs if not here]
 
     def forward(self, q: Tensor, arriving: Arriving, options: Options) -> tuple[Tensor, Tensor | None]:
         softmax = self._kernel.variant.normalize == "softmax"
-        more: dict[str, Any] = {"scale": options.scale, "layout": options.layout, "return_lse": softmax}
-        found: dict[int, Any] = {}
-        for number in self._waiting(arriving):
-            run = self._runs[number]
-            own = q.narrow(options.axis, run.begin, run.end - run.begin)
-            inputs = self._inputs(run, q, options)
-            found[number] = self._kernel(own, arriving.k, arriving.v, **run.arguments, **more, **inputs)
-        in_order = [found[number] for number in range(len(self._runs))]
-        if not softmax:
-            return torch.cat(in_order, dim=options.axis), None
-        outs, lses = zip(*in_order, strict=True)
-        return torch.cat(outs, dim=options.axis), torch.cat(lses, dim=-1)
+        whole = Call(q, arriving, options)
+        out = torch.empty((*q.shape[:-1], arriving.v.shape[-1]), dtype=q.dtype, device=q.device)
+        lse = whole.new_lse() if softmax else None
+        for run in self._here:
+            self._forward(whole, run, out, lse)
+        for number, heads in enumerate(arriving.heads):
+            arriving.wait(number)
+            for run in self._others:
+                self._forward(whole.of(heads), run, out, lse)
+        return out, lse
 
-    def _waiting(self, arriving: Arriving) -> Iterator[int]:
-        """The runs whose keys are here; when the others' are, too, the rest."""
-        yield from self._here
-        arriving.wait()
-        yield from self._others
+    def _forward(self, call: Call, run: Run, out: Tensor, lse: Tensor | None) -> None:
+        cut, more = Cut(run, call.options.axis), dict[str, Any](return_lse=lse is not None)
+        into = cut.inside(call.heads_of(out))
+        if not run.ahead:  # else what is ahead would be written over others' rows
+            more["out"] = into
+        found = self._kernel(cut(call.q), call.k, call.v, **more, **self._arguments(call, run))
+        own_out, own_lse = found if lse is not None else (found, None)
+        if run.ahead:
+            into.copy_(cut.without_ahead(own_out))
+        if lse is not None:
+            cut.inside_lse(call.heads_of(lse, -2)).copy_(cut.lse_without_ahead(own_lse))
 
     def backward(
         self, given: Given, arriving: Arriving, back: ToBackward, options: Options, leaving: Leaving, *, repeats: bool
-    ) -> Gradients:
-        """dq of own rows; dk and dv of full length, in fp32 or wider. `repeats`: to the bit in every run.
+    ) -> Found:
+        """`repeats`: to the bit in every run.
 
         Runs whose keys are all here go on while rows travel: K and V before the others, their gradients behind them.
         """
-        wide = torch.promote_types(arriving.k.dtype, torch.float32)
-        dk, dv = (torch.zeros(x.shape, dtype=wide, device=x.device) for x in (arriving.k, arriving.v))
-        total = _Total(dk, dv, {}, {})
-        later = self._here if arriving.complete else []
-        for number in self._others if arriving.complete else self._waiting(arriving):
-            self._add_backward(number, total, given, arriving, back, options, repeats=repeats)
-        leaving.start(total.dk, total.dv)
-        for number in later:
-            self._add_backward(number, total, given, arriving, back, options, repeats=repeats)
-        dq = torch.cat([total.dq[number] for number in range(len(self._runs))], dim=options.axis)
-        return Gradients(dq, total.dk, total.dv, total.inputs)
+        call = Call(given.q, arriving, options)
+        work = _Backward(self._kernel, given, back, repeats, torch.empty_like(given.q), {})
+        own: Iterable[tuple[Tensor, Tensor]] = (self._backward(work, call, run) for run in self._here)
+        own = own if arriving.complete else list(own)
+        for number, heads in enumerate(arriving.heads):
+            arriving.wait(number)
+            some, total = call.of(heads), Total()
+            for run in self._others:
+                total.add(*self._backward(work, some, run))
+            leaving.start(number, *total.found(some))
+        for found in own:
+            for number, heads in enumerate(arriving.heads):
+                leaving.add(number, *map(call.of(heads).heads_of, found))
+        return Found(work.dq, work.inputs)
 
-    def _add_backward(  # noqa: PLR0917  (what one launch reads, and where it adds)
-        self,
-        number: int,
-        total: _Total,
-        given: Given,
-        arriving: Arriving,
-        back: ToBackward,
-        options: Options,
-        *,
-        repeats: bool,
-    ) -> None:
-        run = self._runs[number]
-        cut = _Cut(run.begin, run.end - run.begin, options.axis)
+    def _backward(self, work: _Backward, call: Call, run: Run) -> tuple[Tensor, Tensor]:
+        """dk and dv; adds dq and the gradients of inputs."""
+        cut, given, back = Cut(run, call.options.axis), work.given, work.back
         found = self._kernel.backward(
-            cut(back.dout),
-            cut(given.q),
-            arriving.k,
-            arriving.v,
-            cut(given.out) if given.lse is not None else None,
-            cut.of_lse(given.lse),
-            dlse=cut.of_lse(back.dlse),
-            deterministic=repeats,
-            scale=options.scale,
-            layout=options.layout,
-            **run.arguments,
-            **self._inputs(run, given.q, options),
+            cut(call.heads_of(back.dout)),
+            cut(call.q),
+            call.k,
+            call.v,
+            None if given.lse is None else cut(call.heads_of(given.out)),
+            None if given.lse is None else cut.of_lse(call.heads_of(given.lse, -2), NO_WEIGHT),
+            dlse=None if back.dlse is None else cut.of_lse(call.heads_of(back.dlse, -2), 0),
+            deterministic=work.repeats,
+            **self._arguments(call, run),
         )
-        total.dq[number] = found.dq
-        total.dk.add_(found.dk)
-        total.dv.add_(found.dv)
+        cut.inside(call.heads_of(work.dq)).copy_(cut.without_ahead(found.dq))
         for name, value in found.inputs.items():
-            self._add(total.inputs, name, value, run, options)
+            self._add(work.inputs, name, value, run, call)
+        return found.dk, found.dv
 
-    def _inputs(self, run: _Run, q: Tensor, options: Options) -> dict[str, Any]:
-        """Those along q cut to the rows of a run, and where these are."""
-        length = run.end - run.begin
-        found = {
-            name: value.narrow(self._cut[name], run.row, length) if name in self._cut else value
-            for name, value in options.inputs.items()
-        }
+    def _arguments(self, call: Call, run: Run) -> dict[str, Any]:
+        """Inputs along q cut to the rows of a run, those along heads to some heads, and where all of these are."""
+        options = call.options
+        found = {name: self._own(name, value, run, call) for name, value in options.inputs.items()}
         if self._placed:
-            found[Q_PLACE] = run.place if run.packed else run.place.expand(q.shape[0], 2).contiguous()
-        return found
+            found[Q_PLACE] = run.place if run.packed else run.place.expand(call.q.shape[0], 2).contiguous()
+        given = {"scale": options.scale, "layout": options.layout, **run.arguments, **found}
+        return given if self._kernel.variant.dropout is None else {**given, "seed": options.seed}
 
-    def _add(self, total: dict[str, Tensor], name: str, part: Tensor, run: _Run, options: Options) -> None:
+    def _own(self, name: str, value: Any, run: Run, call: Call) -> Any:
+        value = call.heads_of(value, self._of_heads[name]) if name in self._of_heads else value
+        return value.narrow(self._cut[name], run.row, run.ahead + run.length) if name in self._cut else value
+
+    def _add(self, total: dict[str, Tensor], name: str, part: Tensor, run: Run, call: Call) -> None:
         """Adds the gradient of an input that one launch found to that of the whole input."""
         if name not in total:
-            total[name] = torch.zeros_like(options.inputs[name], dtype=torch.promote_types(part.dtype, torch.float32))
-        axis = self._cut.get(name)
-        own = total[name] if axis is None else total[name].narrow(axis, run.row, run.end - run.begin)
+            whole = call.options.inputs[name]
+            total[name] = torch.zeros_like(whole, dtype=torch.promote_types(part.dtype, torch.float32))
+        own = self._own(name, total[name], run, call)
         own += part
 
 
-class _Total(NamedTuple):
-    """What launches found so far; dq by run."""
+class _Backward(NamedTuple):
+    """What launches read, and what they found so far."""
 
-    dk: Tensor
-    dv: Tensor
-    dq: dict[int, Tensor]
+    kernel: Kernel
+    given: Given
+    back: ToBackward
+    repeats: bool
+    dq: Tensor
     inputs: dict[str, Tensor]
-
-
-class _Cut(NamedTuple):
-    """Some rows of local tensors."""
-
-    begin: int
-    length: int
-    axis: int
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return x.narrow(self.axis, self.begin, self.length).contiguous()
-
-    def of_lse(self, x: Tensor | None) -> Tensor | None:
-        return None if x is None else x.narrow(-1, self.begin, self.length).contiguous()
-
-
-def _neighbours(rows: Rows, local: NDArray[np.bool_]) -> Iterator[tuple[int, Rows]]:
-    """Runs of own rows that are neighbours in the sequence and alike in being `local`, and where each begins in local
-    tensors."""
-    cuts = [0, *(np.flatnonzero((np.diff(rows) != 1) | (local[1:] != local[:-1])) + 1).tolist(), len(rows)]
-    yield from ((begin, rows[begin:end]) for begin, end in pairwise(cuts))
-
-
-def _run(plan: PlanData, rows: Rows, begin: int, device: Any) -> _Run:
-    lengths, first, end = plan.lengths, int(rows[0]), int(rows[-1]) + 1
-    starts = np.asarray(lengths.q_starts)
-    inside = np.clip(starts, first, end)
-    begins = inside[:-1] - starts[:-1]
-    place = _int32(np.stack([begins, np.asarray(lengths.q)], axis=1), device)
-    offset = np.asarray(lengths.kv) - np.asarray(lengths.q) + begins
-    if not lengths.packed:
-        return _Run(begin, begin + len(rows), first, {"q_offset": int(offset[0])}, place, packed=False)
-    arguments = {"cu_seqlens_q": inside - first, "cu_seqlens_kv": np.asarray(lengths.kv_starts), "q_offset": offset}
-    tensors = {name: _int32(x, device) for name, x in arguments.items()}
-    return _Run(begin, begin + len(rows), first, tensors, place, packed=True)
-
-
-def _int32(x: Rows, device: Any) -> Tensor:
-    return torch.from_numpy(x.astype(np.int32)).to(device)
 
 
 class OverWhole:
@@ -298,21 +230,21 @@ class OverWhole:
 
     def backward(
         self, given: Given, arriving: Arriving, back: ToBackward, options: Options, leaving: Leaving, *, repeats: bool
-    ) -> Gradients:
+    ) -> Found:
         """As `ByOffset.backward`."""
         out = None if given.lse is None else self._whole(given.out, options.axis, 0)
         lse, dlse = (None if x is None else self._whole(x, -1, own) for x, own in ((given.lse, np.inf), (back.dlse, 0)))
         call = self._call(given.q, arriving, options)
         whole = BackwardArguments(call, self._whole(back.dout, options.axis, 0), out, lse, dlse, repeats)
         found = run_backward_on_host(self._kernel.store, _framework(given.q), whole, self._own)
-        wide = torch.promote_types(given.k.dtype, torch.float32)
-        dk, dv = found.dk.to(wide), found.dv.to(wide)
-        leaving.start(dk, dv)
-        return Gradients(found.dq.index_select(options.axis, self._rows), dk, dv, found.inputs)
+        parts = Call(given.q, arriving, options)
+        for number, heads in enumerate(arriving.heads):
+            leaving.start(number, *map(parts.of(heads).heads_of, (found.dk, found.dv)))
+        return Found(found.dq.index_select(options.axis, self._rows), found.inputs)
 
     def _call(self, q: Tensor, arriving: Arriving, options: Options) -> Arguments:
         """When all of its keys are here."""
-        arriving.wait()
+        arriving.wait(len(arriving.heads) - 1)
         lengths = self._plan.lengths
         whole = self._whole(q, options.axis, 0)
         call = Arguments(

@@ -15,7 +15,8 @@ import torch
 from torch.library import custom_op
 
 from ..runtime.torch.torch_operator import NAMESPACE, no_second_derivative
-from .launches import Given, Options, ToBackward
+from .call_parts import Options
+from .launches import Given, ToBackward
 
 Tensor = Any
 

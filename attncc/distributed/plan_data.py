@@ -35,7 +35,9 @@ class MaskPlan:
 
     `key` tells its variant, consts and all, from others of its name. `inputs` has the name and a digest of each input
     that its keep lines read. `receives`: of each rank, by sender. Figures are of one layer, a number a rank: seconds of
-    computing, bytes received from its node and from others, bytes sent. `slowest` is in seconds.
+    computing, bytes received from its node and from others, bytes sent. `slowest` is in seconds, all travel hidden.
+    `groups` and `groups_back`: heads of k that travel together, one group after the other, in the two passes. With them
+    the forward pass takes `exposed` seconds, with one group `at_once`.
     """
 
     variant: str
@@ -52,6 +54,10 @@ class MaskPlan:
     slowest: float
     balance: float
     share_of_ideal: float
+    groups: tuple[int, ...]
+    groups_back: tuple[int, ...]
+    exposed: float
+    at_once: float
 
     def rows_received(self, rank: int) -> int:
         return sum(self.rows_by_sender(rank).values())
@@ -66,7 +72,7 @@ class MaskPlan:
 
 @dataclass(frozen=True)
 class Tried:
-    """An assignment that lost, or the one that was taken: seconds and bytes of all layers."""
+    """An assignment that lost, or the one that was taken: seconds, with what isn't hidden, and bytes of all layers."""
 
     name: str
     swaps: int

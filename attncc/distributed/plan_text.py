@@ -53,6 +53,7 @@ def _of_mask(plan: PlanData, mask: MaskPlan) -> Iterator[str]:
         yield f"  {passed / sum(received):.1%} of them were sent to their node once, and handed on inside it"
     local = sum(mask.local) / plan.chunks
     yield f"  {local:.1%} of chunks need no others: they are computed while rows travel"
+    yield f"  {_travel(mask)}"
     for rank, rows in enumerate(received[:_MOST_RANKS]):
         found = list(mask.rows_by_sender(rank).items())
         senders = ", ".join(f"{count} from {sender}" for sender, count in found[:_MOST_RANKS])
@@ -63,6 +64,16 @@ def _of_mask(plan: PlanData, mask: MaskPlan) -> Iterator[str]:
         )
     if plan.ranks > _MOST_RANKS:
         yield f"  … {plan.ranks - _MOST_RANKS} more ranks"
+
+
+def _travel(mask: MaskPlan) -> str:
+    if not any(mask.from_node) and not any(mask.from_others):
+        return "nothing travels"
+    exposed = f"{mask.exposed * 1e3:.3g} ms forward with what of travel isn't hidden"
+    if len(mask.groups) == 1:
+        return f"all heads of k travel together: {exposed}"
+    groups = ", ".join(map(str, mask.groups))
+    return f"{groups} heads of k travel one after the other: {exposed}; {mask.at_once * 1e3:.3g} ms all together"
 
 
 def _lost(plan: PlanData) -> Iterator[str]:

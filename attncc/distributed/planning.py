@@ -18,7 +18,8 @@ from ..ir import Variant, reads
 from ..problem.refusal import refused
 from ..schedule.plan import DTYPE_BYTES
 from .assign import Attempt, attempts
-from .cost import Load, Owners, figures, senders_of
+from .cost import Load, Owners, figures, local_chunks, senders_of, times_of
+from .head_groups import heads_apart
 from .lengths import Lengths, chunks_of
 from .machine import Machine
 from .needs import Needs, needs
@@ -90,7 +91,8 @@ def plan(
     for variant, layers in _variants(kernels):
         taken = {name: value for name, value in inputs.items() if name in {item.name for item in variant.inputs}}
         found = needs(variant, shape, chunks, sizes, taken)
-        loads.append(Load(found, layers, 2 * sum(dims) / machine.flops, row_bytes))
+        together = kv_heads if heads_apart(variant) else 1
+        loads.append(Load(found, layers, 2 * sum(dims) / machine.flops, row_bytes, together))
         masks.append((variant, taken))
     _check_inputs(kernels, inputs)
     best, *_ = tried = attempts(tuple(loads), chunks, machine)
@@ -144,7 +146,8 @@ def _check_inputs(kernels: Any, inputs: Mapping[str, Any]) -> None:
 def _mask_plan(variant: Variant, inputs: Mapping[str, Any], load: Load, owners: Owners, machine: Machine) -> MaskPlan:
     found, same, size = figures(load, owners, machine), machine.same_node, load.row_bytes
     sent, owner = senders_of(load.needs, owners, machine), np.repeat(owners, load.needs.blocks)
-    read = reads(variant, *(keep.condition for keep in variant.keeps))
+    read, times = reads(variant, *(keep.condition for keep in variant.keeps)), times_of(load, owners, machine, found)
+    groups, groups_back = (times.groups(load.heads, back=back) for back in (False, True))
     return MaskPlan(
         variant.name,
         key_of(variant),
@@ -152,7 +155,7 @@ def _mask_plan(variant: Variant, inputs: Mapping[str, Any], load: Load, owners: 
         load.layers,
         tuple(_received(load.needs, owner, np.where(sent == owner, sent, -1))),
         tuple(_received(load.needs, owner, np.where(sent == owner, -1, sent))),
-        tuple(_local(load.needs, owners).tolist()),
+        tuple(local_chunks(load.needs, owners).tolist()),
         tuple(found.compute.tolist()),
         tuple((np.where(same, found.rows, 0).sum(axis=1) * size).tolist()),
         tuple((np.where(same, 0, found.rows).sum(axis=1) * size).tolist()),
@@ -160,6 +163,10 @@ def _mask_plan(variant: Variant, inputs: Mapping[str, Any], load: Load, owners: 
         float(found.seconds.max()),
         found.balance,
         found.share_of_ideal,
+        groups,
+        groups_back,
+        times.forward(groups),
+        times.forward((load.heads,)),
     )
 
 
@@ -169,23 +176,16 @@ def _received(found: Needs, owner: Owners, senders: NDArray[np.int64]) -> Iterab
     for sender in senders:
         blocks = np.flatnonzero(sender >= 0)
         new = (np.diff(blocks) != 1) | (np.diff(owner[blocks]) != 0) | (np.diff(sender[blocks]) != 0)
-        runs = [run for run in np.split(blocks, np.flatnonzero(new) + 1) if run.size]
+        first, last = blocks[np.r_[True, new][: blocks.size]], blocks[np.r_[new, True][: blocks.size]]
+        begin, end = ends[first] - found.rows[first], ends[last]
         by_sender: dict[int, list[Rows]] = {}
-        for run in runs:
-            first, last = int(run[0]), int(run[-1])
-            begin = int(ends[first] - found.rows[first])
-            by_sender.setdefault(int(sender[first]), []).append((begin, int(ends[last])))
-        yield tuple(Received(number, tuple(rows)) for number, rows in sorted(by_sender.items()))
-
-
-def _local(found: Needs, owners: Owners) -> NDArray[np.bool_]:
-    """Of each chunk of q whether its rank owns all rows that it needs."""
-    remote = np.repeat(owners, found.blocks)[None] != owners[:, None]
-    return np.asarray(~(found.needed & remote & (found.rows > 0)).any(axis=1))
+        for number, rows in zip(sender[first].tolist(), zip(begin.tolist(), end.tolist(), strict=True), strict=True):
+            by_sender.setdefault(number, []).append(rows)
+        yield tuple(Received(number, tuple(runs)) for number, runs in sorted(by_sender.items()))
 
 
 def _of_attempt(attempt: Attempt) -> Tried:
-    return Tried(attempt.name, attempt.swaps, attempt.seconds, attempt.sent)
+    return Tried(attempt.name, attempt.swaps, attempt.exposed, attempt.sent)
 
 
 def _warn_if_all_is_needed(made: Plan) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ..first_query import place_column, place_input
 from ..ir import (
     Apply,
     Axis,
@@ -22,16 +23,13 @@ from ..ir import (
     Score,
     Statement,
     Symbol,
-    Type,
     Variant,
     apply,
-    const,
     symbol,
     walk,
 )
 from ..problem.inputs import merges
 
-Q_PLACE = "q_place"  # no variant's own input: calls keep the name
 _Q_IDX, _Q_LEN = symbol("q_idx"), symbol("q_len")
 
 
@@ -66,6 +64,7 @@ def why_placed(variant: Variant, *, packed: bool) -> str:
     """Why the queries of a launch need their places; empty if `q_offset` says enough."""
     names = _names_beside_cuts(variant)
     found = [f"reads `{name}`" for name in ("q_idx", "q_len") if name in names]
+    found += [] if variant.dropout is None else ["has dropout, whose bits belong to places of queries"]
     cut = dict(cuts(variant, packed=packed))
     whole = [item.name for item in variant.inputs if q_axis(item) is not None and item.name not in cut]
     return ", ".join(found + [f"has the input `{name}` along q, which can't be cut" for name in whole])
@@ -73,8 +72,6 @@ def why_placed(variant: Variant, *, packed: bool) -> str:
 
 def why_not_placed(variant: Variant, *, packed: bool) -> str:
     """What places can't be given to; empty if all of the variant can have them."""
-    if variant.dropout is not None:
-        return "dropout, whose bits belong to places that kernels count from a launch's first query"
     cut = dict(cuts(variant, packed=packed))
     whole = [item.name for item in variant.inputs if q_axis(item) is not None and merges(item) and item.name not in cut]
     return (
@@ -112,7 +109,7 @@ def with_places(variant: Variant, *, packed: bool) -> Variant:
     inputs = (item if item.name in cut else _whole(item) for item in variant.inputs)
     return replace(
         variant,
-        inputs=(*inputs, Input(Q_PLACE, "i32", (Axis("batch"), Axis(length=2)))),
+        inputs=(*inputs, place_input()),
         statements=tuple(placed.statement(item) for item in variant.statements),
         scale=None if variant.scale is None else placed(variant.scale),
     )
@@ -126,7 +123,7 @@ class _Placed:
     """Expressions with the places of queries in them, `cut` inputs apart: these are read as they were."""
 
     def __init__(self, cut: Mapping[str, int | None]) -> None:
-        first, every = (Load(Type.INT, Q_PLACE, (symbol("b"), const(column))) for column in (0, 1))
+        first, every = place_column(0), place_column(1)
         self._cut = cut
         self._known: dict[Expr, Expr] = {_Q_IDX: apply("add", _Q_IDX, first), _Q_LEN: every}
 

@@ -12,6 +12,9 @@ from .machine import Machine
 
 Ints = NDArray[np.int64]
 
+TURNS = 8  # of each rank of a node, at least, where there are blocks enough
+MOST_TOGETHER = 16  # blocks of a turn
+
 
 def senders(wanted: NDArray[np.bool_], owner: Ints, machine: Machine) -> Ints:
     """Who sends each block of rows to each rank, [ranks, blocks]; -1 where nobody does.
@@ -32,8 +35,13 @@ def senders(wanted: NDArray[np.bool_], owner: Ints, machine: Machine) -> Ints:
 
 
 def _in_turn(wanted: NDArray[np.bool_]) -> Ints:
-    """Of those that want each block one: [members, blocks] to [blocks]. Each block is wanted by somebody."""
-    turn = np.arange(wanted.shape[1]) % wanted.sum(axis=0)
+    """Of those that want each block one: [members, blocks] to [blocks]. Each block is wanted by somebody.
+
+    Neighbours mostly have the same, so that rows travel in long runs; each member has some turns.
+    """
+    members, blocks = wanted.shape
+    together = min(max(blocks // (TURNS * members), 1), MOST_TOGETHER)
+    turn = np.arange(blocks) // together % wanted.sum(axis=0)
     return np.asarray((wanted & (np.cumsum(wanted, axis=0) == turn + 1)).argmax(axis=0))
 
 

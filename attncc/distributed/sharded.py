@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate, pairwise
 from typing import Any
 from weakref import ref
 
@@ -14,7 +15,8 @@ from ..problem.refusal import refused, shape_text
 from ..runtime.kernel import Kernel, kernel_of
 from ..runtime.torch.recordable import lost_gradient
 from . import operator
-from .launches import Given, Options, ToBackward, launches_of
+from .call_parts import Heads, Options
+from .launches import Given, ToBackward, launches_of
 from .plan_data import digest_of
 from .planning import Plan
 from .transport import Exchange, Fetched
@@ -72,6 +74,7 @@ class ContextParallel:
         self.mask = plan.mask(kernel.variant)
         self.exchanges: dict[tuple[Any, str], Exchange] = {}
         self._launches: dict[Any, Any] = {}
+        self._rows: dict[tuple[Any, str], Tensor] = {}
         self.softmax = kernel.variant.normalize == "softmax"
         self.learnable = frozenset(item.name for item in kernel.variant.inputs if item.learnable)
         self.kv_rows = plan.lengths.kv_rows // plan.ranks, plan.lengths.kv_rows
@@ -89,7 +92,14 @@ class ContextParallel:
     def shard(self, x: Tensor, dim: int, *, of: str = "q") -> Tensor:
         """This rank's rows of a tensor that all ranks have whole; rows of "q" or of "kv"."""
         self._check_length(x, dim, self.plan.lengths.q_rows if of == "q" else self.plan.lengths.kv_rows, "x")
-        return x.index_select(dim, self.rows(of=of).to(x.device))
+        return x.index_select(dim, self._rows_on(x.device, of))
+
+    def _rows_on(self, device: Any, of: str) -> Tensor:
+        """Kept: a copy to a GPU waits for the work before it."""
+        key = device, of
+        if key not in self._rows:
+            self._rows[key] = self.rows(of=of).to(device)
+        return self._rows[key]
 
     def unshard(self, x: Tensor, dim: int, *, of: str = "q") -> Tensor:
         """The whole tensor, on all ranks, of each one's rows; without gradient."""
@@ -132,7 +142,7 @@ class ContextParallel:
     def forward(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> operator.Results:
         """Fetches K and V, computes own rows."""
         self._check(q, k, v, options)
-        fetched = self.exchange(k, options).fetch(k, v)
+        fetched = self.exchange(k, options).fetch(k, v, self._heads(k, options, self.mask.groups))
         out, lse = self.launches(q.device).forward(q, fetched, options)
         empty = [x.new_empty(0) for x in (q, k, v)]
         kept = (fetched.k, fetched.v) if self.keep_kv else empty[1:]
@@ -141,14 +151,20 @@ class ContextParallel:
     def backward(self, given: Given, back: ToBackward, options: Options, *, deterministic: bool) -> operator.Found:
         """Gives dK and dV back to their owners. `given` has k and v of own rows, or as they were kept."""
         exchange, k, v = self.exchange(given.k, options), given.k, given.v
-        fetched = Fetched(k, v) if self.keep_kv else exchange.fetch(k, v)
-        wide = k.dtype if k.dtype == torch.float64 else self.gradients
-        giving = exchange.giving(wide)
+        heads = self._heads(k, options, self.mask.groups_back)
+        fetched = Fetched(k, v, heads, None) if self.keep_kv else exchange.fetch(k, v, heads)
+        giving = exchange.giving(k, v, heads, k.dtype if k.dtype == torch.float64 else self.gradients)
         found = self.launches(given.q.device).backward(given, fetched, back, options, giving, repeats=deterministic)
-        dk, dv = (x.to(k.dtype, memory_format=torch.contiguous_format) for x in giving.finished(found.dk, found.dv))
+        dk, dv = giving.finished()
         learned = [(name, x) for name, x in options.inputs.items() if isinstance(x, torch.Tensor)]
         inputs = [_summed(found.inputs[name], self.group).to(x.dtype) for name, x in learned if name in self.learnable]
-        return operator.Found(found.dq.contiguous(), dk.contiguous(), dv.contiguous(), inputs)
+        return operator.Found(found.dq.contiguous(), dk, dv, inputs)
+
+    def _heads(self, k: Tensor, options: Options, groups: tuple[int, ...]) -> tuple[Heads, ...]:
+        """Which heads of k travel together: as planned, or all where the call has another number of them."""
+        number = int(k.shape[-5 - options.axis])
+        ends = [0, *accumulate(groups)]
+        return tuple(pairwise(ends)) if ends[-1] == number else ((0, number),)
 
     def _check(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> None:
         each = self.plan.lengths.q_rows // self.plan.ranks, self.kv_rows[0]

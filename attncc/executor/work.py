@@ -21,7 +21,7 @@ from ..problem import Sequence
 from ..problem.arrays import at_positions
 from ..problem.facts import PROB_UNITS
 from ..schedule.plan import KernelPlan
-from ..statements import keep_condition, scored, sink_logits
+from ..statements import keep_condition, queries_before, scored, sink_logits
 
 Array = NDArray[Any]
 Heads = NDArray[np.int64] | slice
@@ -182,7 +182,8 @@ class SequenceWork:
 
     def kept_by_dropout(self, environment: Environment, rows: slice, columns: slice) -> Array:
         batch_head = self.sequence.b * self.num_heads + environment.symbols["h"].ravel()
-        q_idx, kv_idx = np.arange(rows.start, rows.stop), np.arange(columns.start, columns.stop)
+        first = queries_before(self.plan.variant, environment)
+        q_idx, kv_idx = np.arange(rows.start, rows.stop) + first, np.arange(columns.start, columns.stop)
         return keep_mask(self.seed, self.threshold, batch_head, q_idx, kv_idx)
 
     def finish(self, state: RowState) -> tuple[Array, Array]:

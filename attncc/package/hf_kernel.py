@@ -18,9 +18,9 @@ from .writer import Advance, BuiltVariant, write
 
 # What runs built packages, out of attncc's modules.
 RUNTIME_PARTS = frozenset({
-    "analysis", "descales", "diagnostics", "evaluate", "executor", "ir", "kernels", "operators", "philox", "plausible",
-    "problem", "quoting", "resources", "runtime", "schedule", "show", "source", "statements", "synthetic", "threads",
-    "version",
+    "analysis", "descales", "diagnostics", "evaluate", "executor", "first_query", "ir", "kernels", "operators",
+    "philox", "plausible", "problem", "quoting", "resources", "runtime", "schedule", "show", "source", "statements",
+    "synthetic", "threads", "version",
 })  # fmt: skip
 
 _VARIANT = Path("build") / "torch-universal"  # for any backend that torch has

@@ -17,7 +17,7 @@ from ..problem import BoundCall, Sequence, Signature, bind_arrays
 from ..problem.arrays import at_positions
 from ..problem.call_arguments import RECORDED
 from ..problem.facts import PROB_UNITS, out_dtype
-from ..statements import dropout_rate, keep_condition, scored, sink_logits
+from ..statements import dropout_rate, keep_condition, queries_before, scored, sink_logits
 
 Array = NDArray[Any]
 
@@ -159,7 +159,8 @@ class Part:
             return prob
         t = threshold(rate)
         batch_head = self.sequence.b * self.bound.problem.num_heads + np.arange(self.heads.start, self.heads.stop)
-        q_idx, kv_idx = np.arange(rows.start, rows.stop), np.arange(self.sequence.kv_len)
+        first = queries_before(self.bound.variant, self.every_head)
+        q_idx, kv_idx = np.arange(rows.start, rows.stop) + first, np.arange(self.sequence.kv_len)
         kept = keep_mask(self.bound.seed, t, batch_head, q_idx, kv_idx)
         return np.where(kept, prob * (LEVELS / t), 0).astype(prob.dtype, copy=False)
 

@@ -17,6 +17,9 @@ struct Dropout {
         q_block = uniform(q_first / 16);
     }
 
+    /// Where q_idx 0 isn't the sequence's first query: `place`, a multiple of 16, is where it is.
+    __device__ __forceinline__ void move_rows(int place) { q_block += uniform(place / 16); }
+
     __device__ __forceinline__ void begin_tile(int kv_first) {
         kv_block = kv_first / 32;
         q_block = opaque(q_block);

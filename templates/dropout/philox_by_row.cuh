@@ -23,6 +23,12 @@ struct Dropout {
         }
     }
 
+    /// Where q_idx 0 isn't the sequence's first query: `place` is where it is.
+    __device__ __forceinline__ void move_rows(int place) {
+#pragma unroll
+        for (int i = 0; i < 2 * M_TILES; ++i) q[i / 2][i % 2] += place;
+    }
+
     __device__ __forceinline__ void begin_tile(int kv_first) { this->kv_first = kv_first; }
 
     __device__ __forceinline__ float scale() const { return kept_scale(threshold); }

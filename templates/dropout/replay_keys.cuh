@@ -21,6 +21,9 @@ struct Replay {
 
     __device__ __forceinline__ void begin_tile(int q_first) { q_block = q_first / 16; }
 
+    /// After `begin_tile`, where q_idx 0 isn't the sequence's first query: `place`, a multiple of 16, is where it is.
+    __device__ __forceinline__ void move_rows(int place) { q_block += place / 16; }
+
     /// Fragments (m, n), for all m. n grows by one from call to call.
     __device__ __forceinline__ void begin_columns(int n) {
         if (n % 2 != 0) return;

@@ -19,6 +19,9 @@ struct Replay {
         q_block = uniform(q_first / 16);
     }
 
+    /// After `begin`, where q_idx 0 isn't the sequence's first query: `place`, a multiple of 16, is where it is.
+    __device__ __forceinline__ void move_rows(int place) { q_block += uniform(place / 16); }
+
     __device__ __forceinline__ void begin_tile(int kv_first) { kv_block = kv_first / (8 * SERVED); }
 
     /// Fragments (m, n), for all m. n grows by one from call to call.

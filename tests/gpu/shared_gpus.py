@@ -27,8 +27,10 @@ SPECS: dict[str, dict[str, Any]] = {
     "causal_top_left": {},
     "sliding_window": {"width": 500},
     "documents": {},
+    "dropout_attention": {"rate": 0.3},
 }
 LENGTHS = (700, 64, 1000)
+NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 
 
 def kernel_of(spec: str) -> Any:
@@ -60,9 +62,11 @@ class Rank:
     def shares(self, spec: str) -> str:
         """out and gradients are those of one GPU, the same bits in ten runs and compiled; bytes are the plan's."""
         kernel, inputs = kernel_of(spec), inputs_of(spec)
-        plan = shared.plan(kernel, ROWS, ranks=RANKS, heads=HEADS, head_dim=DIM, batch=1, **inputs)
+        machine = shared.Machine(RANKS, flops=1e12, launch=0)  # so that heads travel one after the other
+        plan = shared.plan(kernel, ROWS, ranks=RANKS, heads=HEADS, head_dim=DIM, batch=1, machine=machine, **inputs)
         cp = shared.shard(kernel, plan=plan)
-        given = {name: torch.from_numpy(x).to(self.device) for name, x in inputs.items()}
+        given: dict[str, Any] = {name: torch.from_numpy(x).to(self.device) for name, x in inputs.items()}
+        given |= {"seed": 7} if spec == "dropout_attention" else {}
         whole, dout = self.operands(), self.drawn(1, HEADS[0], ROWS, DIM, seed=9)
         wanted = self.gradients(kernel, whole, given, dout)
         own, own_dout = [cp.shard(x, 2) for x in whole], cp.shard(dout, 2)
@@ -98,7 +102,7 @@ class Rank:
             return wrong
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog asks for events meanwhile
             out = step()
         kv_lens -= 60
         graph.replay()
@@ -129,10 +133,11 @@ def checks(own: Rank) -> Iterator[tuple[str, str]]:
 def process(rank: int, folder: str, device: str) -> None:
     warnings.simplefilter("ignore")
     if device == "cuda":
-        os.environ |= {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+        os.environ |= NO_MULTICAST
         torch.cuda.set_device(rank)
     backend = {"cuda": "nccl", "cpu": "gloo"}[device]
-    dist.init_process_group(backend, init_method=f"file://{folder}/meeting", rank=rank, world_size=RANKS)
+    more: dict[str, Any] = {"device_id": torch.device("cuda", rank)} if device == "cuda" else {}
+    dist.init_process_group(backend, init_method=f"file://{folder}/meeting", rank=rank, world_size=RANKS, **more)
     torch.use_deterministic_algorithms(True)
     found = dict(checks(Rank(rank, device)))
     Path(folder, f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import attncc
-from attncc import reference
+from attncc import first_query, reference
 from attncc.distributed import key_places, query_places
 from attncc.kernels.candidates import make_plan
 from attncc.schedule.plan import KernelPlan
@@ -77,7 +77,7 @@ def test_queries_of_a_part() -> None:
     row = np.random.default_rng(0).standard_normal((2, ROOM)).astype(np.float32) / 50
     wanted, wanted_lse = reference.forward(variant, q, k, v, row=row)
     for begin, end in ((0, 50), (50, ROOM)):
-        inputs = {"row": row[:, begin:end].copy(), query_places.Q_PLACE: np.int32([[begin, ROOM]] * 2)}
+        inputs = {"row": row[:, begin:end].copy(), first_query.Q_PLACE: np.int32([[begin, ROOM]] * 2)}
         own = np.ascontiguousarray(q[:, :, begin:end])
         out, lse = forward(plan, Call(own, k, v, q_offset=begin, inputs=inputs))
         np.testing.assert_allclose(out.astype(np.float64), wanted[:, :, begin:end], atol=4e-3)

@@ -1,0 +1,195 @@
+"""Parts of a rank's call: some rows of q, and some heads, as one launch has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .plan_data import PlanData
+
+Tensor = Any
+Rows = NDArray[np.int64]
+Heads = tuple[int, int]  # of k, from the first to before the second
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a call gives beside tensors that have gradients."""
+
+    inputs: Mapping[str, Any]
+    scale: float | None
+    layout: str
+    seed: Any
+
+    @property
+    def axis(self) -> int:
+        """Of rows in q, k, v and out."""
+        return -2 if self.layout == "bhsd" else -3
+
+
+class Arriving(Protocol):
+    """K and V of full length, which others' rows are on their way to, some heads after others."""
+
+    k: Tensor
+    v: Tensor
+    heads: tuple[Heads, ...]
+
+    @property
+    def complete(self) -> bool: ...
+
+    def wait(self, group: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of all heads of k, or of some."""
+
+    whole_q: Tensor
+    arriving: Arriving
+    options: Options
+    heads: Heads | None = None
+
+    @property
+    def head_axis(self) -> int:
+        """Of heads in q, k, v and out."""
+        return -5 - self.options.axis
+
+    @property
+    def kv_heads(self) -> int:
+        """All of them."""
+        return int(self.arriving.k.shape[self.head_axis])
+
+    @property
+    def q(self) -> Tensor:
+        return self.heads_of(self.whole_q)
+
+    @property
+    def k(self) -> Tensor:
+        return self.heads_of(self.arriving.k)
+
+    @property
+    def v(self) -> Tensor:
+        return self.heads_of(self.arriving.v)
+
+    def of(self, heads: Heads) -> Call:
+        """The same of some heads."""
+        return self if heads == (0, self.kv_heads) else replace(self, heads=heads)
+
+    def heads_of(self, x: Tensor, axis: int | None = None) -> Tensor:
+        """Of a tensor with all heads, of q or of k, on this axis."""
+        if self.heads is None:
+            return x
+        axis = self.head_axis if axis is None else axis
+        each = x.shape[axis] // self.kv_heads
+        return x.narrow(axis, self.heads[0] * each, (self.heads[1] - self.heads[0]) * each)
+
+    def new_lse(self) -> Tensor:
+        q, wide = self.whole_q, torch.float64 if self.whole_q.dtype == torch.float64 else torch.float32
+        return torch.empty(
+            (*q.shape[:-3], q.shape[self.head_axis], q.shape[self.options.axis]), dtype=wide, device=q.device
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring chunks: rows of local tensors, and what the call says of them.
+
+    With dropout a launch begins at a multiple of some rows in its sequence, `ahead` of them before the run.
+    """
+
+    begin: int
+    end: int
+    ahead: int
+    row: int  # that the launch's first is among those of all ranks
+    arguments: Mapping[str, Any]
+    place: Tensor  # int32 [sequences, 2]: of the first query in its sequence, and how many the sequence has
+    packed: bool
+
+    @property
+    def length(self) -> int:
+        return self.end - self.begin
+
+
+class Cut(NamedTuple):
+    """The rows of a run out of local tensors, `ahead` more before them."""
+
+    run: Run
+    axis: int
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._ahead(self.inside(x), self.axis, 0)
+
+    def of_lse(self, x: Tensor, ahead: float) -> Tensor:
+        return self._ahead(self.inside_lse(x), -1, ahead)
+
+    def inside(self, x: Tensor) -> Tensor:
+        return x.narrow(self.axis, self.run.begin, self.run.length)
+
+    def inside_lse(self, x: Tensor) -> Tensor:
+        return x.narrow(-1, self.run.begin, self.run.length)
+
+    def without_ahead(self, x: Tensor) -> Tensor:
+        return x.narrow(self.axis, self.run.ahead, self.run.length)
+
+    def lse_without_ahead(self, x: Tensor) -> Tensor:
+        return x.narrow(-1, self.run.ahead, self.run.length)
+
+    def _ahead(self, x: Tensor, axis: int, value: float) -> Tensor:
+        if not self.run.ahead:
+            return x
+        axis %= x.dim()
+        fill = x.new_full((*x.shape[:axis], self.run.ahead, *x.shape[axis + 1 :]), value)
+        return torch.cat([fill, x], dim=axis)
+
+
+class Total:
+    """The sum of what launches found of some heads: of one launch as it is, of more in fp32 or wider."""
+
+    def __init__(self) -> None:
+        self._sum: tuple[Tensor, Tensor] | None = None
+
+    def add(self, dk: Tensor, dv: Tensor) -> None:
+        if self._sum is None:
+            self._sum = dk, dv
+            return
+        wide = torch.promote_types(dk.dtype, torch.float32)
+        k, v = (x if x.dtype == wide else x.to(wide) for x in self._sum)
+        self._sum = k.add_(dk), v.add_(dv)
+
+    def found(self, call: Call) -> tuple[Tensor, Tensor]:
+        """Zeros if there was no launch."""
+        return (torch.zeros_like(call.k), torch.zeros_like(call.v)) if self._sum is None else self._sum
+
+
+def neighbours(rows: Rows, local: NDArray[np.bool_]) -> Iterator[tuple[int, Rows]]:
+    """Runs of own rows that are neighbours in the sequence and alike in being `local`, and where each begins in local
+    tensors."""
+    cuts = [0, *(np.flatnonzero((np.diff(rows) != 1) | (local[1:] != local[:-1])) + 1).tolist(), len(rows)]
+    yield from ((begin, rows[begin:end]) for begin, end in pairwise(cuts))
+
+
+def run_of(plan: PlanData, rows: Rows, begin: int, device: Any, step: int) -> Run:
+    lengths, first, end = plan.lengths, int(rows[0]), int(rows[-1]) + 1
+    starts = np.asarray(lengths.q_starts)
+    ahead = int(first - starts[np.searchsorted(starts, first, side="right") - 1]) % step
+    first -= ahead
+    inside = np.clip(starts, first, end)
+    begins = inside[:-1] - starts[:-1]
+    place = _int32(np.stack([begins, np.asarray(lengths.q)], axis=1), device)
+    offset = np.asarray(lengths.kv) - np.asarray(lengths.q) + begins
+    local = begin, begin + len(rows), ahead, first
+    if not lengths.packed:
+        return Run(*local, {"q_offset": int(offset[0])}, place, packed=False)
+    arguments = {"cu_seqlens_q": inside - first, "cu_seqlens_kv": np.asarray(lengths.kv_starts), "q_offset": offset}
+    tensors = {name: _int32(x, device) for name, x in arguments.items()}
+    return Run(*local, tensors, place, packed=True)
+
+
+def _int32(x: Rows, device: Any) -> Tensor:
+    return torch.from_numpy(x.astype(np.int32)).to(device)

@@ -1,0 +1,100 @@
+"""Some rows of an axis, read and written by one copy for each run of neighbours; where these are many, by an index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from .plan_data import Rows
+
+Tensor = Any
+
+MOST_RUNS = 8  # copies that take less time than one gather, which reads an index and no wide words
+
+
+class RowRuns:
+    """`runs`: from the first row to before the last, in the order in which they stand in what is read."""
+
+    def __init__(self, runs: Sequence[Rows], device: Any) -> None:
+        self.runs = tuple(_joined(runs))
+        self.count = sum(end - begin for begin, end in self.runs)
+        self._device = device
+
+    @cached_property
+    def _index(self) -> Tensor:
+        rows = np.concatenate([np.arange(begin, end) for begin, end in self.runs])
+        return torch.from_numpy(rows).to(self._device)
+
+    def read(self, x: Tensor, axis: int, into: Tensor) -> None:
+        """Copies these rows of `x` to `into`, which has them alone, in its own type."""
+        if len(self.runs) > MOST_RUNS:
+            into.copy_(x.index_select(axis, self._index))
+            return
+        for begin, end, place in self._places():
+            into.narrow(axis, place, end - begin).copy_(x.narrow(axis, begin, end - begin))
+
+    def write(self, x: Tensor, axis: int, rows: Tensor) -> None:
+        """The inverse."""
+        if len(self.runs) > MOST_RUNS:
+            x.index_copy_(axis, self._index, rows.to(x.dtype))
+            return
+        for begin, end, place in self._places():
+            x.narrow(axis, begin, end - begin).copy_(rows.narrow(axis, place, end - begin))
+
+    def add(self, x: Tensor, axis: int, rows: Tensor) -> None:
+        """Adds to these rows of `x`, in its type. No row is there twice, so sums don't depend on an order."""
+        if len(self.runs) > MOST_RUNS:
+            x.index_add_(axis, self._index, rows.to(x.dtype))
+            return
+        for begin, end, place in self._places():
+            x.narrow(axis, begin, end - begin).add_(rows.narrow(axis, place, end - begin))
+
+    def add_to(self, into: Tensor, x: Tensor, axis: int) -> None:
+        """Adds these rows of `x` to `into`, which has them alone."""
+        if len(self.runs) > MOST_RUNS:
+            into.add_(x.index_select(axis, self._index))
+            return
+        for begin, end, place in self._places():
+            into.narrow(axis, place, end - begin).add_(x.narrow(axis, begin, end - begin))
+
+    def zero(self, x: Tensor, axis: int) -> None:
+        if len(self.runs) > MOST_RUNS:
+            x.index_fill_(axis, self._index, 0)
+            return
+        for begin, end in self.runs:
+            x.narrow(axis, begin, end - begin).zero_()
+
+    def _places(self) -> list[tuple[int, int, int]]:
+        """Each run, and where it begins among all rows."""
+        lengths = np.cumsum([0, *(end - begin for begin, end in self.runs)]).tolist()
+        return [(begin, end, place) for (begin, end), place in zip(self.runs, lengths, strict=False)]
+
+
+def _joined(runs: Sequence[Rows]) -> list[Rows]:
+    found = list[Rows]()
+    for begin, end in runs:
+        if found and found[-1][1] == begin:
+            found[-1] = found[-1][0], end
+        elif end > begin:
+            found.append((begin, end))
+    return found
+
+
+def runs_of(rows: Any) -> list[Rows]:
+    """The runs of increasing row numbers."""
+    cuts = np.flatnonzero(np.diff(rows) != 1) + 1
+    return [(int(run[0]), int(run[-1]) + 1) for run in np.split(rows, cuts) if run.size]
+
+
+def others(rows: Sequence[Rows], total: int) -> list[Rows]:
+    """The runs between those of `rows`, of so many rows in all."""
+    found, begin = list[Rows](), 0
+    for first, end in sorted(rows):
+        if first > begin:
+            found.append((begin, first))
+        begin = max(begin, end)
+    return [*found, (begin, total)] if begin < total else found
