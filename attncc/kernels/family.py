@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from ..analysis.grid_2d import Grid2D
 from ..diagnostics import Diagnostic
 from ..ir import Variant
-from ..schedule.knobs import Value
-from ..schedule.plan import Build, Choice, KernelPlan
+from ..schedule.choice import Choice, Value
+from ..schedule.plan import Build, KernelPlan
 from ..source import Span
 from .facts import Facts
 from .helpers.helper import HelperKernel

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...schedule.plan import MAX_SPLITS, NARROW, KernelPlan
+from ...schedule.choice import MAX_SPLITS
+from ...schedule.plan import NARROW, KernelPlan
 from ..facts import Facts
 from ..parameters import ELEMENT_TYPES, Parameter, ints, ordered, pointers, strides
 from .helper import HelperKernel

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from ...diagnostics import Diagnostic
-from ...schedule.plan import BACKWARD_PASSES, Build, Choice, KernelPlan
+from ...schedule.choice import Choice
+from ...schedule.plan import BACKWARD_PASSES, Build, KernelPlan
 from ..family import Asked, Family, Settings, Tiles, Where
 from ..helpers import append, min_max_table
 from .facts import WideForward

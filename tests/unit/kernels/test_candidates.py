@@ -8,7 +8,7 @@ from attncc.compiler import NO_DEFINES, load_specification
 from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
 from attncc.kernels.candidates import Candidates, make_candidates
-from attncc.schedule.knobs import Value
+from attncc.schedule.choice import Value
 from attncc.schedule.plan import Build
 from attncc.schedule.schedule import Schedule
 
