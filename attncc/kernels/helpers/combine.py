@@ -20,7 +20,7 @@ def kernel(plan: KernelPlan) -> HelperKernel:
     dtype, most = plan.out_dtype, NARROW
     return HelperKernel(
         name=f"combine_{dtype}_{plan.target}",
-        template="combine",
+        template="helpers/combine.cu.j2",
         what=f"combine: merges the partial results of splits; {dtype}",
         parameters=parameters(dtype),
         threads=THREADS,

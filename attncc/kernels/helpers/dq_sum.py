@@ -17,7 +17,7 @@ def kernel(facts: BackwardFacts) -> HelperKernel:
     """It knows the head dim, and how rows are kept."""
     plan = facts.plan
     return of_rows(
-        "dq_sum",
+        "helpers/dq_sum.cu.j2",
         f"dq_sum_{facts.row_format}{plan.dtype}_d{plan.head_dim}_{plan.target}",
         f"dq_sum: rounds the sum of dQ; {plan.dtype}, head dim {plan.head_dim}",
         parameters(plan.dtype),

@@ -45,7 +45,7 @@ class HopperBackward(BackwardFacts):
 
     @property
     def template(self) -> str:
-        return "backward_hopper"
+        return "hopper_backward/backward_hopper.cu.j2"
 
     @property
     def threads(self) -> int:

@@ -38,7 +38,7 @@ class HopperForward(ForwardFacts):
 
     @property
     def template(self) -> str:
-        return "forward_hopper"
+        return "hopper_forward/forward_hopper.cu.j2"
 
     @property
     def threads(self) -> int:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from ...diagnostics import Diagnostic
 from ...schedule.choice import Choice
-from ...schedule.plan import BACKWARD_PASSES, Build, KernelPlan
+from ...schedule.plan import BACKWARD_PASSES, HEAD_DIM_STEP, NARROW, Build, KernelPlan
 from ..family import Asked, Family, Settings, Tiles, Where
 from ..helpers import append, min_max_table
 from .facts import WideForward
@@ -22,6 +22,7 @@ class WideForwardFamily(Family):
         "patches": "tiles of a 2-D grid: rows of a tile are of all heads of a group",
         **dict.fromkeys(BACKWARD_PASSES, "the backward pass: dK, dV and dQ of such rows are too wide for registers"),
     }
+    judged_by = (NARROW + HEAD_DIM_STEP,)
     helpers = (min_max_table.needed, append.needed)
 
     def lacks(self, build: Build, loop: str) -> str | None:
