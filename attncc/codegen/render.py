@@ -54,7 +54,7 @@ def render(plan: KernelPlan) -> KernelSource:
         code=user_code(plan),
         header=header.of_plan(plan),
         wgmma=products(facts),
-        adder=TARGETS[plan.target].adder,
+        vector_atomics=TARGETS[plan.target].vector_atomics,
     )
     return KernelSource(name, text, entry, facts.threads, sum(legality.shared_memory(plan).values()))
 

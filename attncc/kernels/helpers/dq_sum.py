@@ -24,7 +24,7 @@ def kernel(facts: BackwardFacts) -> HelperKernel:
         facts,
         head_dim=plan.stored_head_dim,
         column_blocks=-(-plan.head_dim // FRAGMENT),
-        adder=TARGETS[plan.target].adder,
+        vector_atomics=TARGETS[plan.target].vector_atomics,
         finished="finished" if facts.counts_finished else "finished_before",
     )
 
@@ -32,9 +32,10 @@ def kernel(facts: BackwardFacts) -> HelperKernel:
 def parameters(dtype: str) -> tuple[Parameter, ...]:
     """The sum is fp32, 256 for each 16 rows and columns.
 
-    `finished` is null, or counts for each head of k who has added all that is theirs: `adders` in the end.
+    `finished` is null, or counts the warps that have added all of their dQ, for each head of k: `dq_consumer_warps` in
+    the end.
     """
     fields = [*pointers("const float", "dq_sum"), *pointers(ELEMENT_TYPES[dtype], "dq")]
     fields += pointers("const int", "cu_seqlens_q", "finished")
-    sizes = ints("batch", "num_heads", "q_len", "row_blocks", "group", "adders")
+    sizes = ints("batch", "num_heads", "q_len", "row_blocks", "group", "dq_consumer_warps")
     return ordered([*fields, *strides("dq"), *sizes, Parameter("factor", "float")])
