@@ -117,6 +117,9 @@ class Candidates:
                 if choice not in seen:
                     yield choice
                 seen.add(choice)
+            if not seen:
+                lacked = family.lacks(self.build, loop) or "tiles for this"
+                raise AttnccError(legality.no_kernel(kind, lacked, self.build, loop, self.schedule.where))
 
     @property
     def settings(self) -> dict[str, Value]:
