@@ -28,6 +28,8 @@ class WideForwardFamily(Family):
     def lacks(self, build: Build, loop: str) -> str | None:
         if not build.is_wide:
             return "head dims up to 256, whose rows of O one warp holds"
+        if build.kv_dtype is not None:
+            return f"caches of {build.kv_dtype} beside q of {build.dtype}: its tiles are of q's type"
         if loop != "q_outer":
             return f"`loop = {loop}`: its warps hold O in registers while they go over the keys"
         return None
