@@ -48,14 +48,14 @@ struct ColumnsInPairs {
             Stored::words(low, x[0][0], x[0][1]);
             Stored::words(high, x[1][0], x[1][1]);
             const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
-            const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
-            if (columns > 0) store_words(target, packed);
+            const uint2 packed = make_uint2(odd ? other : low[0], odd ? high[0] : other);
+            if (columns > 0) *(uint2*)target = packed;
         } else {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
-                if (columns > 8 * half) store_words(target + 8 * half, packed);
+                if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
             }
         }
     }

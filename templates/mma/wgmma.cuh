@@ -26,7 +26,7 @@ __device__ __forceinline__ void forget(float (&x)[1][N_TILES][4]) {
 
 /// `pin` of 16-bit operands in registers, which a product may still be reading.
 template <int STEPS>
-__device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
+__device__ __forceinline__ void pin_operand(unsigned (&x)[STEPS][4]) {
 #pragma unroll
     for (int i = 0; i < 4 * STEPS; ++i) asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
 }

@@ -9,7 +9,7 @@ struct Work {
 
     /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
     template <class Params>
-    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
+    __device__ __forceinline__ long long lse_row(const Params& params, int q_idx) const {
         return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
     }
 };
@@ -102,11 +102,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     sequence = low;
 }
 
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
-}
-
 /// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
 /// `rows_each` rows. The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows
 /// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -123,7 +118,7 @@ __device__ __forceinline__ Work find_queries(const Params& params, int index, in
     work.split = head % splits();
     work.head = head / splits() % heads;
     work.sequence = work.batch_index = head / splits() / heads;
-    find_sequence<BLOCK_Q>(work, params, rows_each);
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }
 
