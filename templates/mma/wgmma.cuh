@@ -2,8 +2,9 @@
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i]:
 // warp w of the group has rows 16w to 16w + 15, and its lanes the rows and columns that mma.m16n8k16 would give them.
 
-// Operands of products: the accumulators of a column tile; how much further a step's B is, and its A, or A's registers.
+// Operands of products: the accumulators of a column tile, or of four; how much further a step's B is, and its A, or A's registers.
 #define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
+#define SUM_TILES(n) SUM_TILE(n), SUM_TILE(n + 1), SUM_TILE(n + 2), SUM_TILE(n + 3)
 #define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
 #define A_IN_REGISTERS(step) "n"(BSteps::at(step)), "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
 
