@@ -11,11 +11,11 @@ struct Unrounded {
     }
 };
 
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
+__device__ __forceinline__ void store_vector(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
 }
 
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
+__device__ __forceinline__ void store_vector(void* target, const unsigned (&x)[4]) {
     *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
 }
 
@@ -27,7 +27,7 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
     Stored::words(high, x.z, x.w);
 #pragma unroll
     for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
-    store_words(target, all);
+    store_vector(target, all);
 }
 
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit

@@ -21,9 +21,7 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
 template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) {
-    return uniform(x);
-}
+__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
