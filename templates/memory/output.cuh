@@ -48,8 +48,8 @@ struct ColumnsInPairs {
             Stored::words(low, x[0][0], x[0][1]);
             Stored::words(high, x[1][0], x[1][1]);
             const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
-            const uint2 packed = make_uint2(odd ? other : low[0], odd ? high[0] : other);
-            if (columns > 0) *(uint2*)target = packed;
+            const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
+            if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
