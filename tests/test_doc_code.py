@@ -93,10 +93,10 @@ def documents(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
 
 
 def alibi_documents(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
-    torch = pytest.importorskip("torch")
-    names = torch_qkv(2, 40) | {"slope": torch.ones(2), "doc": torch.zeros(1, 40, dtype=torch.int32)}
+    pytest.importorskip("torch")
+    names: Names = {}  # it can be copied as it stands
     yield names
-    assert names["q"].grad.shape == names["q"].shape
+    assert names["out"].shape == names["q"].grad.shape == names["q"].shape == (1, 8, 300, 128)
 
 
 def built_package(monkeypatch: pytest.MonkeyPatch, _: Path) -> Iterator[Names]:
