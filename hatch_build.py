@@ -8,7 +8,9 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-_WHERE = "The files that this text names are in the source distribution: `pip download --no-deps --no-binary attncc attncc`."
+_WHERE = (
+    "The files that this text names are in the source distribution: `pip download --no-deps --no-binary attncc attncc`."
+)
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)]+)\)")
 
 
