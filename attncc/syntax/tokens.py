@@ -86,6 +86,8 @@ def _lex(source: SourceFile) -> Iterator[Token]:
 
 def _without_comments_of_c(source: SourceFile, tokens: list[Token], diagnostics: Diagnostics) -> list[Token]:
     """Says of each `/* … */` what comments look like, and takes it for one. No expression has `/*` in it."""
+    if "/*" not in source.text:
+        return tokens
     places = [span(source, token) for token in tokens]
     begins = {first.start for first, second in pairwise(places) if source.text[first.start : second.end] == "/*"}
     found, end = [], 0
