@@ -149,6 +149,19 @@ def in_jax(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
     assert [item.shape for item in names["gradients"]] == [names["q"].shape] * 3
 
 
+def sharded(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
+    """On the devices that there are; tests/unit/integrations/test_jax.py has several."""
+    jax = pytest.importorskip("jax")
+    import attncc.jax
+
+    attention = attncc.jax.wrap(attncc.compile("alibi", dtype="bf16", head_dim=128))
+    arrays = {name: jax.numpy.asarray(random(2, 40, 2, 128), "bfloat16") for name in ("q", "k", "v")}
+    names = {"jax": jax, "attention": attention, "slope": jax.numpy.ones(2), **arrays}
+    yield names
+    whole = attention(*arrays.values(), slope=names["slope"], layout="bshd")
+    np.testing.assert_array_equal(np.asarray(names["out"], np.float32), np.asarray(whole, np.float32))
+
+
 def one_changed_line(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
     pytest.importorskip("torch")
     from torch.nn.attention.flex_attention import create_block_mask
@@ -269,6 +282,7 @@ SETTINGS: dict[tuple[str, int], Setting] = {
     ("docs/backward.md", 3): module,
     ("docs/io-analysis.md", 1): counted,
     ("docs/jax.md", 1): in_jax,
+    ("docs/jax.md", 2): sharded,
     ("docs/migration.md", 1): one_changed_line,
     ("docs/migration.md", 2): transformers_model,
     ("docs/migration.md", 3): mask_function,
