@@ -15,6 +15,7 @@ import torch
 # What the server imports as it starts. A process imports the rest.
 IMPORTED = [
     "torch.distributed",
+    *("torch._dynamo", "functorch.compile"),  # what torch.compile imports when it is first used
     "attncc.distributed",
     *(f"tests.unit.distributed.{name}" for name in ("decoding", "refusals", "sharing", "training")),
 ]
