@@ -18,9 +18,9 @@ from attncc.machine_code import Compiled
 from attncc.package import prepare, staging, write, writer
 from attncc.package.staging import earlier_variants, staged
 from attncc.package.text import MARK
-from attncc.settle import Settled, settle
+from attncc.settle import Settled
 from tests import elf
-from tests.unit.package.made import compiled
+from tests.unit.package.made import compiled, settled
 
 SMALL: dict[str, Any] = {"archs": ["sm_90"], "dtypes": ["fp16"], "head_dims": [16]}
 
@@ -77,6 +77,7 @@ def test_an_interrupted_build_leaves_everything_as_it_was(
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:os.fork")  # of JAX: the child runs no array code
 @pytest.mark.usefixtures("compiles_nothing")
 @pytest.mark.parametrize("exchanges", [False, True])
 def test_a_killed_build_leaves_the_old_or_the_new_package(
@@ -118,7 +119,7 @@ def is_new(found: dict[str, bytes], before: dict[str, bytes]) -> bool:
 
 def _prepared(packages: Any) -> tuple[Any, dict[str, Settled], dict[str, Compiled]]:
     """What `write` hands on once everything is compiled."""
-    found = {writer.kernel_name(item.first): settle(item) for package in packages for item in package.candidates}
+    found = {writer.kernel_name(item.first): settled(item) for package in packages for item in package.candidates}
     others = {
         name: compiled(source, target)
         for package in packages
