@@ -32,6 +32,9 @@ from .schedule.plan import DTYPE_BYTES, KernelPlan
 from .schedule.schedule import Schedule
 from .schedule.target import TARGETS
 
+# Operations of keep lines on pairs, for all that is counted: more takes seconds, and an estimate serves as well.
+MOST_WORK = 1e9
+
 
 @dataclass(frozen=True)
 class Order:
@@ -54,6 +57,7 @@ class Explanation:
     device: Device
     pairs: int
     kept_pairs: int
+    counted: bool  # all of them; else in some rows, chosen at random
     useful_flops: int
     splits: int  # of each row's keys; where the call chooses, what it is expected to choose
     orders: tuple[Order, ...]
@@ -108,6 +112,7 @@ class Explanation:
             "splits": self.splits,
             "pairs": self.pairs,
             "kept_pairs": self.kept_pairs,
+            "kept_pairs_counted": self.counted,
             "computed_pairs": self.computed_pairs,
             "useful_flops": self.useful_flops,
             "tiles": self.way_out,
@@ -125,7 +130,7 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     """
     work, element_bytes = workload(plan, problem), DTYPE_BYTES[plan.dtype]
     pairs = problem.batch * problem.num_heads * problem.q_len * problem.kv_len
-    kept, splits = kept_pairs(plan, problem, inputs), expected_splits(plan, problem, device)
+    (kept, counted), splits = kept_pairs(plan, problem, inputs), expected_splits(plan, problem, device)
 
     def tiled(name: str, of: KernelPlan) -> Order:
         distinct = tallies(of, problem, inputs)
@@ -144,7 +149,7 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     orders = [Order("standard", None, flops, traffic.total, {}, bound)]
     orders += [tiled(name, of) for name, of in _tiled_plans(plan).items()]
     useful, partial = cost.useful_flops(work, kept), partial_tiles(plan, problem, inputs)
-    return Explanation(plan, problem, device, pairs, kept, useful, splits, tuple(orders), partial)
+    return Explanation(plan, problem, device, pairs, kept, counted, useful, splits, tuple(orders), partial)
 
 
 def way_out(plan: KernelPlan, problem: Problem) -> str:
@@ -234,16 +239,20 @@ def _both_partial(kinds: NDArray[np.uint8], others: NDArray[np.uint8], problem: 
     return int(np.count_nonzero(both)) * (problem.num_heads // heads)
 
 
-def kept_pairs(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> int:
-    """Over all sequences and heads."""
+def kept_pairs(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> tuple[int, bool]:
+    """Over all sequences and heads; and whether they were counted, or estimated from some rows."""
     plan = _in_1d(plan)  # a mask keeps the same pairs, whatever tiles they lie in
     distinct = sequences(plan.variant, plan.rules, problem, inputs)
-    kept = (
-        cost.kept_pairs(plan.variant, piece, environment, problem.num_heads)
+    work = MOST_WORK / (len(distinct) * -(-problem.q_len // plan.block_q))
+    found = [
+        cost.sampled_pairs(
+            plan.variant, piece, environment, problem.num_heads, work / np.size(environment.symbols["h"])
+        )
         for seen, environment in distinct
         for piece in plan_pieces(plan, seen)
-    )
-    return sum(kept) * (problem.batch // len(distinct))
+    ]
+    kept = sum(pairs for pairs, _ in found) * (problem.batch // len(distinct))
+    return round(kept), all(exact for _, exact in found)
 
 
 def _in_1d(plan: KernelPlan) -> KernelPlan:

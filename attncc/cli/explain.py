@@ -300,8 +300,10 @@ def _print(explained: Explanation, resources: Resources | str | None, drawn: Map
     rich_console().print(_orders(explained))
     share = explained.kept_pairs / max(explained.pairs, 1)
     notes = (
-        f"{share:.2%} of the pairs are kept: {explained.useful_flops / 1e9:,.4g} useful GFLOP. `standard` writes S and "
-        "P to HBM and reads them back; Algorithm 1 is FlashAttention's with the paper's blocks; kv_outer (its order) "
+        f"{'' if explained.counted else 'about '}{share:.2%} of the pairs are kept"
+        f"{'' if explained.counted else ' (of rows chosen at random: all would take long)'}: "
+        f"{explained.useful_flops / 1e9:,.4g} useful GFLOP. `standard` writes S and P "
+        "to HBM and reads them back; Algorithm 1 is FlashAttention's with the paper's blocks; kv_outer (its order) "
         "and q_outer (FlashAttention-2's) are the kernels, whose blocks also fit the registers. ms is the least that "
         f"the {explained.device.name} can take, by its roofline, and what bounds it."
     )

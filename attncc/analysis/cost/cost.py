@@ -8,20 +8,22 @@ The variant's own inputs are not counted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
 from ...evaluate import Environment, evaluate
-from ...ir import Variant
+from ...ir import Apply, Expr, Load, Variant, needs, walk
 from ...problem import Problem
 from ...problem.arrays import at_positions
 from ...statements import keep_condition
 from ..mask.grid import Tally, TileGrid
 from ..rules import TileKind
 
-PAIRS = 1 << 21  # of a mask, that are evaluated at once
+PAIRS = 1 << 17  # of a mask, that are evaluated at once: arrays that a core's cache holds
 
 # -------------------------------------------------------------------- bytes
 
@@ -138,22 +140,45 @@ def paper_blocks(onchip_elements: int, head_dim: int) -> tuple[int, int]:
 def kept_pairs(variant: Variant, grid: TileGrid, environment: Environment, num_heads: int) -> int:
     """Pairs that the variant keeps in some tiles of one sequence, over all heads. The mask is evaluated on PARTIAL
     tiles alone."""
+    return round(sampled_pairs(variant, grid, environment, num_heads, math.inf)[0])
+
+
+def sampled_pairs(
+    variant: Variant, grid: TileGrid, environment: Environment, num_heads: int, work: float
+) -> tuple[float, bool]:
+    """The same, and whether it is exact. `work`: operations on pairs that a row of tiles may take. Where it would take
+    more, some of its rows are counted, chosen at random: masks may have a period."""
     condition = keep_condition(variant)
     if condition is None or (grid.is_uniform and grid.kinds.flat[0] == TileKind.FULL):
-        return num_heads * int(grid.q_sizes.sum() * grid.kv_sizes.sum())
+        return num_heads * int(grid.q_sizes.sum() * grid.kv_sizes.sum()), True
     full = (grid.kinds == TileKind.FULL).sum(axis=0)
-    pairs = grid.over_heads(grid.q_sizes @ full @ grid.kv_sizes, num_heads)
+    pairs, exact = float(grid.over_heads(grid.q_sizes @ full @ grid.kv_sizes, num_heads)), True
+    operations, random = _operations(variant, condition), np.random.default_rng(0)
     for tile in range(grid.q_sizes.size):
         partial = np.repeat(grid.kinds[:, tile] == TileKind.PARTIAL, grid.kv_sizes, axis=-1)  # [heads, kv_len]
         columns = np.flatnonzero(partial.any(axis=0))
-        keys, rows = columns + grid.kv_tile * grid.block_kv, grid.q_rows(tile)
-        step = max(1, PAIRS // max(columns.size, 1))
-        for start in range(rows.start, rows.stop if columns.size else rows.start, step):
-            q_idx = np.arange(start, min(start + step, rows.stop))
+        keys, of_tile = columns + grid.kv_tile * grid.block_kv, grid.q_rows(tile)
+        rows = np.arange(of_tile.start, of_tile.stop)
+        if columns.size == 0:
+            continue
+        counted = int(min(rows.size, max(work / (columns.size * operations), 1)))
+        if counted < rows.size:
+            rows, exact = np.sort(random.choice(rows, counted, replace=False)), False
+        weight = int(grid.q_sizes[tile]) / counted
+        step = max(1, PAIRS // columns.size)
+        for start in range(0, counted, step):
+            q_idx = rows[start : start + step]
             kept = evaluate(condition, at_positions(environment, q_idx, keys)) & partial[:, None, columns]
-            counted = np.broadcast_to(kept, (kept.shape[0], q_idx.size, columns.size))
-            pairs += int(np.count_nonzero(counted)) * (num_heads // kept.shape[0])
-    return pairs
+            found = np.broadcast_to(kept, (kept.shape[0], q_idx.size, columns.size))
+            pairs += weight * int(np.count_nonzero(found)) * (num_heads // kept.shape[0])
+    return pairs, exact
+
+
+@lru_cache(maxsize=64)
+def _operations(variant: Variant, condition: Expr) -> int:
+    """Those that a pair takes at most."""
+    nodes = walk(condition, *(let.value for let in needs(variant, condition)))
+    return sum(isinstance(node, Apply | Load) for node in nodes)
 
 
 def useful_flops(work: Workload, pairs: int) -> int:
