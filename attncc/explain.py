@@ -25,6 +25,7 @@ from .kernels.decode.facts import Decode
 from .kernels.helpers.tile_lists import TileLists
 from .kernels.live_tiles import most_tiles
 from .kernels.registry import facts_of, forward_facts, kinds
+from .kernels.wide_forward.facts import WideForward
 from .problem import Problem
 from .problem.masks import bind_mask
 from .runtime.call.splits import choose_splits
@@ -32,8 +33,10 @@ from .schedule.plan import DTYPE_BYTES, KernelPlan
 from .schedule.schedule import Schedule
 from .schedule.target import TARGETS
 
+LATENTS = "V in K"  # the order of calls whose v is the first columns of k, where a kernel loads those once
+MOST_LINES = 64  # of a mask: of more nobody asks which leaves tiles PARTIAL, and each takes an analysis of its own
 # Operations of keep lines on pairs, for all that is counted: more takes seconds, and an estimate serves as well.
-MOST_WORK = 1e9
+MOST_WORK = 2e8
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     pairs = problem.batch * problem.num_heads * problem.q_len * problem.kv_len
     (kept, counted), splits = kept_pairs(plan, problem, inputs), expected_splits(plan, problem, device)
 
-    def tiled(name: str, of: KernelPlan) -> Order:
+    def tiled(name: str, of: KernelPlan, work: cost.Workload = work) -> Order:
         distinct = tallies(of, problem, inputs)
         seen = distinct * (problem.batch // len(distinct))
         if of.loop == "kv_outer":
@@ -148,6 +151,9 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     bound = roofline(flops, traffic, device, element_bytes)
     orders = [Order("standard", None, flops, traffic.total, {}, bound)]
     orders += [tiled(name, of) for name, of in _tiled_plans(plan).items()]
+    facts = facts_of(plan)
+    if isinstance(facts, WideForward) and facts.latent_stages:
+        orders.append(tiled(LATENTS, plan, replace(work, v_in_k=True)))
     useful, partial = cost.useful_flops(work, kept), partial_tiles(plan, problem, inputs)
     return Explanation(plan, problem, device, pairs, kept, counted, useful, splits, tuple(orders), partial)
 
@@ -176,10 +182,10 @@ def partial_tiles(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any])
     """For each keep line the tiles, over all heads, that stay PARTIAL and would if there were no other line.
 
     So a tile may count for several lines; each is a reason why its mask must be evaluated. Not of windows, which begin
-    where all lines together say.
+    where all lines together say, nor of masks of more than `MOST_LINES`.
     """
     keeps = plan.variant.keeps
-    if not skips(plan) or plan.rules.columns is not None:
+    if not skips(plan) or plan.rules.columns is not None or len(keeps) > MOST_LINES:
         return ()
     if len(keeps) == 1:
         distinct = tallies(plan, problem, inputs)

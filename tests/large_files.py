@@ -81,7 +81,7 @@ FILES = {
     "bits": variant(many("keep if (kv_idx ^ (q_idx << @)) & (kv_idx >> @) != @", 60)),
     "clauses": variant(
         "\n".join(
-            "keep if " + " or ".join(f"kv_idx - q_idx == {i * 97 + j}" for j in range(12)) for i in range(100)
+            "keep if " + " or ".join(f"kv_idx - q_idx == {i * 97 + j}" for j in range(12)) for i in range(95)
         )
     ),
     "bands": variant("keep if " + many("(kv_idx > q_idx + @ * 3 and kv_idx < q_idx + @ * 3 + 2)", 270, " or ")),
@@ -89,9 +89,9 @@ FILES = {
     "any of 64": variant(many("keep if any(kv_idx // (i + @ + 1) == q_idx // (i + 2) for i in range(64))", 12)),
     "all of 64": variant(many("keep if all(kv_idx * i + @ != q_idx for i in range(64))", 11)),
     "any of any": variant("keep if any(any(q_idx * i + j * kv_idx == i * j for i in range(30)) for j in range(20))"),
-    "sums in scores": variant(many("score = score + sum(sin(kv_idx * i + @.0) for i in range(64))", 8)),
+    "sums in scores": variant(many("score = score + sum(sin(kv_idx * i + @.0) for i in range(64))", 7)),
     "sums of sums": variant(
-        "score = score + sum(sum(cos(kv_idx * i + q_idx * j + 1.0) for i in range(30)) for j in range(10))"
+        "score = score + sum(sum(cos(kv_idx * i + q_idx * j + 1.0) for i in range(30)) for j in range(9))"
     ),
     "lookups": variant(
         "input t: i32[pos] nondecreasing\nkeep if any(t[kv_idx // (i + 1)] < q_idx + i for i in range(64))"
@@ -99,7 +99,7 @@ FILES = {
     # scores
     "score chain": variant(many("score = score + @ * 0.5", 60)),
     "wide scores": variant(
-        many("score = score + " + many("sin((kv_idx + @) * q_idx + 1.0)", 30, " + ") + " + @", 9)
+        many("score = score + " + many("sin((kv_idx + @) * q_idx + 1.0)", 12, " + ") + " + @", 9)
     ),
     "squared": variant("score = score + 0.5\n" + "score = score * score + score\n" * 40),
     "maxima": variant("score = " + nest("score", "max($, kv_idx * @.0)", 120)),
@@ -107,11 +107,11 @@ FILES = {
         "input w: f32[head, 64] learnable\nscore = score + "
         + many("w[h, (kv_idx * @ + q_idx) % 64] * sin(score + @)", 110, " + ")
     ),
-    "lets of the score": variant(steps("a", "score * 0.5", "@ * @ + @ * (@ - #)", 6) + "\nscore = a6"),
-    "sigmoids": variant("normalize sigmoid\ndropout 0.3\n" + many("score = score * sigmoid(score + @)", 40)),
+    "lets of the score": variant(steps("a", "score * 0.5", "@ * @ + @ * (@ - #)", 5) + "\nscore = a5"),
+    "sigmoids": variant("normalize sigmoid\ndropout 0.3\n" + many("score = score * sigmoid(score + @)", 24)),
     # lets, masks and functions that grow when they are written out
-    "lets": variant(steps("a", "kv_idx + 1", "@ * @ + @", 8) + "\nkeep if a8 > q_idx"),
-    "lets of quotients": variant(steps("a", "kv_idx // 3", "max(@ // 2, q_idx - @)", 10) + "\nkeep if a10 > q_idx"),
+    "lets": variant(steps("a", "kv_idx + 1", "@ * @ + @", 7) + "\nkeep if a7 > q_idx"),
+    "lets of quotients": variant(steps("a", "kv_idx // 3", "max(@ // 2, q_idx - @)", 8) + "\nkeep if a8 > q_idx"),
     "too many lets": variant(steps("a", "kv_idx + 1", "@ * @ + @", 500) + "\nkeep if a500 > q_idx"),
     "masks of masks": chain("mask", "m", "kv_idx // (x + 1) < 3", "@(x + 1) or @(x * 3)", 8)
     + variant("keep if m8(q_idx)"),

@@ -16,9 +16,17 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OWN_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+class OwnFile(click.Path):
+    """A file of the user's, and not stdin: a command that writes into it, or builds from it, names it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value) == "-":
+            self.fail("this command wants a file: `-` is taken by check, explain, fmt and show", param, ctx)
+        return super().convert(value, param, ctx)
 
 
+OWN_FILE = OwnFile(exists=True, dir_okay=False, path_type=Path)
 STDIN = Path("-")
 OWN_FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
@@ -34,8 +42,6 @@ class SpecFile(click.ParamType[Path]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         from .. import library
 
-        if str(value) == "-" and self._files is OWN_FILE:
-            self.fail("this command wants a file: `-` is taken by check, explain, fmt and show", param, ctx)
         shipped = library.find(value)
         if shipped is not None:
             return shipped

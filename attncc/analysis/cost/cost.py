@@ -52,7 +52,8 @@ class Workload:
     """A problem and the sizes of its elements: `element_bytes` of q, k, v, out and their gradients, `state_bytes` of
     lse, the softmax state and partial results (4: fp32; 8 for fp64). `softmax` is false for `normalize sigmoid` and
     `none`. `out_bytes`: of out, where that has another type than q. `statistics_bytes`: of what the backward pass
-    keeps of a row, lse, delta and what else its kernels ask for. `kv_bytes`: of k and v, where q has another type."""
+    keeps of a row, lse, delta and what else its kernels ask for. `kv_bytes`: of k and v, where q has another type.
+    `v_in_k`: the rows of v are the first columns of those of k, and move with them."""
 
     problem: Problem
     element_bytes: int = 2
@@ -61,10 +62,13 @@ class Workload:
     out_bytes: int | None = None
     statistics_bytes: int = 8
     kv_bytes: int | None = None
+    v_in_k: bool = False
 
     def row_bytes(self, name: str) -> int:
-        """Bytes of one row of an array; 0 for those that only softmax has."""
+        """Bytes of one row of an array; 0 for those that don't move by themselves."""
         problem = self.problem
+        if name == "v" and self.v_in_k:
+            return 0
         if name in _ROW_STATE:
             return self.softmax * (self.statistics_bytes if name == "statistics" else self.state_bytes)
         width = self.state_bytes if name.startswith("partial_") else self.element_bytes
