@@ -31,6 +31,11 @@ class Target:
         return int(self.name.removeprefix("sm_").rstrip("a"))
 
     @property
+    def converts_e4m3(self) -> bool:
+        """Whether an instruction makes e4m3 fp16 (sm_89)."""
+        return self.capability >= 89
+
+    @property
     def adder(self) -> str:
         """The leaf file that adds in global memory: several floats at once from sm_90 on."""
         return "add_vector" if self.capability >= 90 else "add_scalar"
