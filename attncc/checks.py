@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Tiles that the mask is judged by, and the kernels that schedules are judged by: what `attncc build` does by default.
 BLOCKS = (128, 128)
 HEAD_DIMS = (64, 128)
-WIDE_HEAD_DIMS = (264,)  # the least: what schedules with `family = wide` are judged by
+WIDE_FAMILIES, WIDE_HEAD_DIMS = ("wide", "hopper_wide"), (264,)  # and the least, by which their schedules are judged
 DTYPE = "bf16"
 LENGTH, HEADS = 4096, 2  # of the call whose tiles are counted
 
@@ -162,7 +162,7 @@ def _impossible(specification: Specification, schedule: Schedule) -> list[Diagno
 
 def _refusal(specification: Specification, schedule: Schedule) -> tuple[Diagnostic, ...]:
     """Why some kernel of the schedule can't be, for the least head dim for which it can't."""
-    for head_dim in WIDE_HEAD_DIMS if schedule.chosen.get("family") == "wide" else HEAD_DIMS:
+    for head_dim in WIDE_HEAD_DIMS if schedule.chosen.get("family") in WIDE_FAMILIES else HEAD_DIMS:
         try:
             _first_plan(specification, schedule, head_dim)
         except AttnccError as error:

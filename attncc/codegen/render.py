@@ -34,6 +34,7 @@ _TEMPLATES = {
     "forward_kv_outer": "portable_forward/forward_kv_outer.cu.j2",
     "decode": "decode/decode.cu.j2",
     "wide_forward": "wide_forward/wide_forward.cu.j2",
+    "hopper_wide": "hopper_wide/hopper_wide.cu.j2",
     "forward_hopper": "hopper_forward/forward_hopper.cu.j2",
     "backward_q_outer": "portable_backward/backward_q_outer.cu.j2",
     "backward_kv_outer": "portable_backward/backward_kv_outer.cu.j2",

@@ -257,6 +257,11 @@ class ForwardFacts(Facts):
         return "BLOCK_Q / WARPS"
 
     @property
+    def warp_slot(self) -> str:
+        """The first row of a tile that a warp has, as the kernel says it."""
+        return "rows.template warp_slot<WARP_ROWS>()"
+
+    @property
     def query_rows(self) -> str:
         """The leaf file that says which queries the rows of a tile are."""
         return "kept_rows"

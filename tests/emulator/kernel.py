@@ -96,6 +96,7 @@ _BODIES = (
 _HOPPER_BODIES = (
     ("barrier_init", "", "init_barrier(barrier, arrivals);"),
     ("barrier_init_done", "", ""),
+    ("barrier_end", "", "end_barrier(barrier);"),
     ("last_arrival", "", "return arrives && arrive_last(barrier);"),
     ("barrier_test", "", "return phase_over(barrier, parity);"),
     ("elected_lane", "", "return threadIdx.x % 32 == 0;"),
