@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 # Tiles that the mask is judged by, and the kernels that schedules are judged by: what `attncc build` does by default.
 BLOCKS = (128, 128)
 HEAD_DIMS = (64, 128)
-WIDE_FAMILIES, WIDE_HEAD_DIMS = ("wide", "hopper_wide"), (264,)  # and the least, by which their schedules are judged
 DTYPE = "bf16"
 LENGTH, HEADS = 4096, 2  # of the call whose tiles are counted
 
@@ -162,12 +161,20 @@ def _impossible(specification: Specification, schedule: Schedule) -> list[Diagno
 
 def _refusal(specification: Specification, schedule: Schedule) -> tuple[Diagnostic, ...]:
     """Why some kernel of the schedule can't be, for the least head dim for which it can't."""
-    for head_dim in WIDE_HEAD_DIMS if schedule.chosen.get("family") in WIDE_FAMILIES else HEAD_DIMS:
+    for head_dim in _head_dims(schedule):
         try:
             _first_plan(specification, schedule, head_dim)
         except AttnccError as error:
             return error.diagnostics
     return ()
+
+
+def _head_dims(schedule: Schedule) -> tuple[int, ...]:
+    """Those of the family that it names, if it names one."""
+    from .kernels.registry import find
+
+    family = find(str(schedule.chosen.get("family")), schedule.pass_name)
+    return HEAD_DIMS if family is None else family.judged_by
 
 
 def _first_plan(specification: Specification, schedule: Schedule, head_dim: int) -> KernelPlan:

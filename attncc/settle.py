@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from .codegen.render import KernelSource, render
 from .diagnostics import AttnccError
 from .kernels.candidates import Candidates
-from .kernels.registry import facts_of
+from .kernels.registry import facts_of, family_of
 from .machine_code import Compiled, compiled, submit
 from .runtime.cuda.nvrtc import Cubin
 from .runtime.cuda.nvrtc_pool import abandon
@@ -140,7 +140,7 @@ class _Texts:
     def family_ends(self, number: int) -> bool:
         """Whether the plan of this number, if there is one, is another family's than the one before."""
         before, after = self.get(number - 1), self.get(number)
-        return before is not None and after is not None and before[0].family != after[0].family
+        return before is not None and after is not None and family_of(before[0]) is not family_of(after[0])
 
     def attempts(self, at_once: int) -> Iterator[_Attempt]:
         """What becomes of each, in order; the next ones compile meanwhile. Those that nobody waits for are ended."""

@@ -17,7 +17,7 @@ from attncc.kernels.serving import backward_plan_for, plan_for
 from attncc.problem import Problem
 from attncc.runtime.cuda.device import best_target
 from attncc.runtime.store.store import Configuration
-from attncc.schedule.knobs import Value
+from attncc.schedule.choice import Value
 from attncc.schedule.plan import Build, KernelPlan
 from attncc.tune.candidates import NAME, TunedKernel, with_settings
 from attncc.tune.work import Work

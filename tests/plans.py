@@ -145,8 +145,8 @@ def plan(
     by_default = document_rules(max(block_q, block_kv)) if variant is DOCUMENTS else RULES.get(variant.name, rules())
     fields: dict[str, Any] = {
         "variant": variant, "rules": by_default, "pass_name": "forward", "target": "sm_80", "dtype": dtype,
-        "head_dim": head_dim, "value_head_dim": value_head_dim, "loop": "q_outer", "block_q": block_q,
-        "block_kv": block_kv, "warps": 2, "stages": 2, "split_kv": 1, "skip": "auto",
+        "family": "portable", "head_dim": head_dim, "value_head_dim": value_head_dim, "loop": "q_outer",
+        "block_q": block_q, "block_kv": block_kv, "warps": 2, "stages": 2, "split_kv": 1, "skip": "auto",
     }  # fmt: skip
     return KernelPlan(**{**fields, **settings})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from attncc.diagnostics import AttnccError
-from attncc.schedule.knobs import KNOBS
+from attncc.schedule.choice import KNOBS
 from attncc.schedule.schedule import from_ast
 from attncc.semantics import builtins
 from attncc.semantics.load import load

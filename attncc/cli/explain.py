@@ -411,6 +411,6 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
     if pays(plan, explained.problem):
         size = TransposedValues.of(plan, explained.problem).bytes
         yield f"pre-pass       v is transposed once, {size} bytes, a launch of transpose_values before the kernel"
-    if any(helper.template == "combine" for helper in helper_kernels(plan)):
+    if any(helper.template == "helpers/combine.cu.j2" for helper in helper_kernels(plan)):
         yield "after it       the kernel combine merges the splits, if there are several"
     yield "copies         an array whose base or strides aren't multiples of 16 bytes is copied before the launch"

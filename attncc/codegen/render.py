@@ -28,28 +28,6 @@ from .wgmma import products
 
 _INCLUDE = re.compile(r'^#include "(\w+/\w+\.cuh)"\n', re.M)  # a path in templates/
 
-# The template of each kernel, by `Facts.template` or `HelperKernel.template`.
-_TEMPLATES = {
-    "forward_q_outer": "portable_forward/forward_q_outer.cu.j2",
-    "forward_kv_outer": "portable_forward/forward_kv_outer.cu.j2",
-    "decode": "decode/decode.cu.j2",
-    "wide_forward": "wide_forward/wide_forward.cu.j2",
-    "hopper_wide": "hopper_wide/hopper_wide.cu.j2",
-    "forward_hopper": "hopper_forward/forward_hopper.cu.j2",
-    "backward_q_outer": "portable_backward/backward_q_outer.cu.j2",
-    "backward_kv_outer": "portable_backward/backward_kv_outer.cu.j2",
-    "backward_hopper": "hopper_backward/backward_hopper.cu.j2",
-    "tile_lists": "helpers/tile_lists.cu.j2",
-    "transpose_values": "helpers/transpose_values.cu.j2",
-    "combine": "helpers/combine.cu.j2",
-    "min_max_table": "helpers/min_max_table.cu.j2",
-    "delta": "helpers/delta.cu.j2",
-    "dq_sum": "helpers/dq_sum.cu.j2",
-    "sink_gradient": "helpers/sink_gradient.cu.j2",
-    "exact_sum": "helpers/exact_sum.cu.j2",
-    "append": "helpers/append.cu.j2",
-}
-
 
 @dataclass(frozen=True)
 class KernelSource:
@@ -76,14 +54,14 @@ def render(plan: KernelPlan) -> KernelSource:
         code=user_code(plan),
         header=header.of_plan(plan),
         wgmma=products(facts),
-        adder=TARGETS[plan.target].adder,
+        vector_atomics=TARGETS[plan.target].vector_atomics,
     )
     return KernelSource(name, text, entry, facts.threads, sum(legality.shared_memory(plan).values()))
 
 
 def render_helper(helper: HelperKernel) -> KernelSource:
     """A kernel that runs before or after that of a plan."""
-    entry, facts = helper.entry or helper.template, helper.facts
+    entry, facts = helper.entry, helper.facts
     values: dict[str, Any] = {"entry": entry, "threads": helper.threads, "header": header.of_prepass(helper.what)}
     if facts is not None:
         plan = facts.plan
@@ -96,8 +74,7 @@ def render_helper(helper: HelperKernel) -> KernelSource:
     return KernelSource(helper.name, text, entry, helper.threads, helper.shared_bytes)
 
 
-def _fill(kind: str, name: str, /, **values: Any) -> str:
-    path = _TEMPLATES[kind]
+def _fill(path: str, name: str, /, **values: Any) -> str:
     try:
         text = _environment().get_template(path).render(values)
     except jinja2.TemplateError as error:

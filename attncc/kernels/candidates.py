@@ -17,8 +17,8 @@ from ..analysis.tiles_2d.fixed import WORTH, find_grid, live_share
 from ..analysis.tiles_2d.windows import WINDOW_ROWS, find_window, window_share
 from ..diagnostics import AttnccError, Diagnostic
 from ..ir import Variant
-from ..schedule.knobs import TILE_KNOBS, Value
-from ..schedule.plan import KEY_PASSES, TILES_2D_PASSES, Build, Choice, KernelPlan
+from ..schedule.choice import TILE_KNOBS, Choice, Value
+from ..schedule.plan import KEY_PASSES, TILES_2D_PASSES, Build, KernelPlan
 from ..schedule.plan_json import to_json
 from ..schedule.schedule import Schedule
 from . import legality
@@ -117,6 +117,9 @@ class Candidates:
                 if choice not in seen:
                     yield choice
                 seen.add(choice)
+            if not seen:
+                lacked = family.lacks(self.build, loop) or "tiles for this"
+                raise AttnccError(legality.no_kernel(kind, lacked, self.build, loop, self.schedule.where))
 
     @property
     def settings(self) -> dict[str, Value]:

@@ -48,7 +48,7 @@ class Facts(ABC):
     @property
     @abstractmethod
     def template(self) -> str:
-        """The template that renders the kernel."""
+        """The template that renders the kernel: a path in templates/."""
 
     @abstractmethod
     def parameters(self) -> tuple[Parameter, ...]:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from ..analysis.grid_2d import Grid2D
 from ..diagnostics import Diagnostic
 from ..ir import Variant
-from ..schedule.knobs import Value
-from ..schedule.plan import Build, Choice, KernelPlan
+from ..schedule.choice import Choice, Value
+from ..schedule.plan import Build, KernelPlan
 from ..source import Span
 from .facts import Facts
 from .helpers.helper import HelperKernel
@@ -59,6 +59,8 @@ class Family(ABC):
 
     # The knobs that a schedule sets to have certain tiles.
     sizes: ClassVar[tuple[str, ...]] = ("block_q", "block_kv", "warps", "stages")
+    # The head dims by which `attncc check` judges a schedule.
+    judged_by: ClassVar[tuple[int, ...]] = (64, 128)
     has_windows: ClassVar[bool] = False  # whether tiles of a 2-D grid may begin where a block of queries looks at first
 
     def searches(self, loop: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..analysis.mask.tiles import analyse_tiles_2d
 from ..analysis.tiles_2d.fixed import live_share
-from ..schedule.plan import Choice
+from ..schedule.choice import Choice
 from .family import Asked, Tiles
 from .instruction_cost import tests_ids
 from .mask_alignment import key_blocks, suits

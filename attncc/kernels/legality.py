@@ -148,6 +148,9 @@ def _unknown(code: str, what: str, name: str, span: Span | None, *, known: Itera
 
 
 def _bad_head_dims(build: Build, span: Span | None) -> Iterator[Diagnostic]:
+    if build.is_wide and build.kv_dtype is not None:
+        what = f"kernels of head dims above {NARROW} have no caches of {build.kv_dtype}"
+        yield Diagnostic("A410", what, span, help=f"keep the cache in {build.dtype}")
     most, most_of_values, where = MOST_HEAD_DIM, MOST_VALUE_HEAD_DIM, ""
     if build.pass_name in BACKWARD_PASSES:
         most = most_of_values = NARROW

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ..schedule.knobs import KNOBS, Value
-from ..schedule.plan import KEY_PASSES, Build, Choice
+from ..schedule.choice import KNOBS, Choice, Value
+from ..schedule.plan import KEY_PASSES, Build
 
 
 class Tile(Protocol):

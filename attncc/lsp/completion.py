@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lark import Token
 
-from ..schedule.knobs import KNOBS, Knob
+from ..schedule.choice import KNOBS, Knob
 from ..source import Span
 from ..syntax.comments import comments
 from . import words

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from ..schedule.knobs import KNOBS
+from ..schedule.choice import KNOBS
 from ..schedule.target import KIB, TARGETS, Target
 from ..semantics import builtins
 from ..syntax.grammar import keywords

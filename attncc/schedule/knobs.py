@@ -1,66 +1,17 @@
-"""The settings that a schedule may make, and the judgement of one `knob = value` line."""
+"""The judgement of one `knob = value` line of a schedule."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..diagnostics import Diagnostic, Label, did_you_mean, suggested
-from .families import KINDS
-from .plan import LOOPS, MAX_SPLITS
+from .choice import KNOBS, Knob, Value
 from .target import target_help
 
 if TYPE_CHECKING:
     from ..syntax import ast
-
-Value = int | str
-
-
-@dataclass(frozen=True, slots=True)
-class Knob:
-    """What a knob may be: some words, and ints from the least to the greatest.
-
-    `default`: what runs where a schedule is silent, unless that follows from the tiles or the pass.
-    """
-
-    doc: str
-    words: tuple[str, ...] = ()
-    numbers: tuple[int, int] | None = None
-    default: Value | None = None
-
-    def allows(self, value: Value) -> bool:
-        if isinstance(value, str):
-            return value in self.words
-        return self.numbers is not None and self.numbers[0] <= value <= self.numbers[1]
-
-    @property
-    def values(self) -> str:
-        """`auto`, or an int from 1 to 256."""
-        words = [f"`{word}`" for word in self.words]
-        numbers = [f"an int from {self.numbers[0]} to {self.numbers[1]}"] if self.numbers else []
-        return " or ".join([*words, *numbers])
-
-
-KNOBS: dict[str, Knob] = {
-    "family": Knob(
-        "the kernels: portable ones, wide ones for head dims above 256, or those for sm_90a with TMA and wgmma", KINDS
-    ),
-    "loop": Knob("the outer loop: q_outer is FlashAttention-2, kv_outer FlashAttention-1", LOOPS),
-    "block_q": Knob("rows of a tile", numbers=(16, 512)),
-    "block_kv": Knob("keys of a tile", numbers=(16, 512)),
-    "stages": Knob("K/V tiles in flight", numbers=(1, 8)),
-    "warps": Knob("warps of a thread block", numbers=(1, 16)),
-    "split_kv": Knob("thread blocks that share the keys of a row", ("auto",), (1, MAX_SPLITS)),
-    "skip": Knob(
-        "whether tiles are skipped by what is proven of the mask, and where single tiles are tested",
-        ("auto", "always", "never", "lists", "in_kernel"),
-        default="auto",
-    ),
-}
-
-
-TILE_KNOBS = ("block_q", "block_kv", "warps")
 
 
 def unknown_target(name: ast.Name, targets: Iterable[str]) -> Diagnostic:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from ..analysis.grid_2d import Grid2D
 from ..analysis.rules import TileRules
 from ..ir import Variant
 from ..problem.facts import OUT_DTYPES
+from .choice import KNOBS, Choice
 
 # Element sizes in bytes; fp64 exists on the CPU executor alone.
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "e4m3": 1}
@@ -20,7 +21,6 @@ PASSES = FORWARD_PASSES + BACKWARD_PASSES
 KEY_PASSES = ("backward", "backward_patches")  # whose blocks own keys, and go over the rows
 TILES_2D_PASSES = {"forward": "patches", "backward": "backward_patches"}  # what may serve their calls in 2-D tiles
 BY_LENGTH = ("forward", "decode", "backward")  # whose calls may have kernels of their own by how many keys they have
-LOOPS = ("q_outer", "kv_outer")
 
 LEAST_HEAD_DIM = 1
 NARROW = 256  # the most that all families have but wide_forward; beyond, no warp holds a row of O
@@ -28,7 +28,6 @@ MOST_HEAD_DIM, MOST_VALUE_HEAD_DIM = 576, 512  # of forward passes in WIDE_DTYPE
 WIDE_DTYPES = ("fp16", "bf16")
 HEAD_DIM_STEP, LEAST_STORED = 8, 16  # of the columns that kernels read
 ROW_STEP_BYTES = 16  # rows in memory begin at multiples of this
-MAX_SPLITS = 256  # of the keys of a row: the combine kernel has room for so many weights
 FRAGMENT = 16  # rows, or columns, of a tensor core's fragment: head dims are padded to multiples
 
 
@@ -71,29 +70,12 @@ class Build:
         return padded(self.head_dim), padded(self.value_head_dim)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A value for each knob, and what follows from the tile. KernelPlan has a field of the same name for each."""
-
-    family: str  # hopper: TMA, wgmma, and warps that do nothing but load
-    loop: str  # of LOOPS
-    block_q: int
-    block_kv: int
-    warps: int
-    stages: int
-    split_kv: int | None  # None: decided at each launch
-    skip: str  # auto | always | never | lists | in_kernel
-    overlap: bool = True
-    low_register: bool = False
-
-
 OPTIONAL = "optional"  # of the metadata of fields: left out of JSON where they have their default
-FOLLOWING = ("overlap", "low_register")  # of the fields of Choice: those that no knob sets
 
 
 @dataclass(frozen=True)
-class KernelPlan:
-    """One kernel: a variant, what it is asked for (`Build`), and how it runs (`Choice`).
+class KernelPlan(Choice):
+    """One kernel: a variant, what it is asked for (`Build`), and how it runs, which stands by name (`Choice`).
 
     block_q x block_kv is the tile; `warps` share its rows, `block_q / warps` rows each (a multiple of 16; in the family
     hopper 16). In KEY_PASSES a block owns keys: its warps share those, and `stages` tiles of Q and dO are in flight.
@@ -108,17 +90,7 @@ class KernelPlan:
     dtype: str  # of q, k and v: fp16 | bf16 | fp32 | fp64 | e4m3
     head_dim: int  # of q and k
     value_head_dim: int
-    loop: str  # of LOOPS
-    block_q: int
-    block_kv: int
-    warps: int
-    stages: int
-    split_kv: int | None
-    skip: str  # auto | always | never | lists | in_kernel
-    family: str = "portable"  # a value of families.FAMILIES
-    overlap: bool = True  # hopper: Q K^T of a tile runs beside P V of the one before
     grid_2d: Grid2D | None = None  # the passes in 2-D tiles: of what
-    low_register: bool = False  # backward: saves registers at the cost of time (few_registers.cuh)
     paged: bool = False  # k and v are pools of pages
     kv_dtype: str | None = None  # of k and v, a name of KV_DTYPES, where that isn't q's
     # Keys of the calls that it serves, both ends included; None: of all that no plan of its pass is for. Left out of
@@ -133,8 +105,7 @@ class KernelPlan:
     @property
     def knobs(self) -> dict[str, int | str | None]:
         """What runs, by the knob of a schedule that sets it; None is decided at each launch."""
-        names = (item.name for item in fields(Choice) if item.name not in FOLLOWING)
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in KNOBS}
 
     @property
     def element_bytes(self) -> int:

@@ -36,9 +36,9 @@ from ..ir import (
 )
 from ..operators import OPERATORS
 from ..problem.facts import KV_DTYPES
+from .choice import KNOBS, LOOPS
 from .families import KINDS
-from .knobs import KNOBS
-from .plan import BY_LENGTH, DTYPE_BYTES, KEY_PASSES, LOOPS, MOST_HEAD_DIM, PASSES, TILES_2D_PASSES, KernelPlan
+from .plan import BY_LENGTH, DTYPE_BYTES, KEY_PASSES, MOST_HEAD_DIM, PASSES, TILES_2D_PASSES, KernelPlan
 from .target import TARGETS
 
 NORMALIZERS = ("softmax", "sigmoid", "none")

@@ -11,7 +11,7 @@ from ..diagnostics import AttnccError, Diagnostic, Diagnostics
 from ..ir import MAX_LENGTH
 from ..source import Span
 from . import knobs
-from .knobs import Value
+from .choice import Value
 from .plan import BY_LENGTH, PASSES
 from .target import TARGETS
 

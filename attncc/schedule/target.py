@@ -36,9 +36,9 @@ class Target:
         return self.capability >= 89
 
     @property
-    def adder(self) -> str:
-        """The leaf file that adds in global memory: several floats at once from sm_90 on."""
-        return "add_vector" if self.capability >= 90 else "add_scalar"
+    def vector_atomics(self) -> bool:
+        """Whether one atomic addition in global memory takes four floats (`red.v4.f32`)."""
+        return self.capability >= 90
 
     @property
     def exact(self) -> bool:

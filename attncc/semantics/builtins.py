@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from .. import ir
 from ..operators import OPERATORS, Operator
 from ..operators.record import Function as Form
+from ..problem.call_arguments import APPENDED, ARGUMENTS, STREAM
 
 # -------------------------------------------------------------------- values
 
@@ -117,10 +118,8 @@ MAX_RANK = 4
 # now or in the versions that come next.
 CALL_ARGUMENTS = frozenset(
     {
-        *("self", "q", "k", "v", "out", "lse", "dout", "dlse", "scale", "layout", "cu_seqlens_q", "cu_seqlens_kv"),
-        *("seed", "return_lse", "stream", "kv_lens", "block_table", "q_offset", "kv_offset", "q_place"),
-        "deterministic",
-        *("k_new", "v_new", "rotary", "interleaved", "k_scale", "v_scale"),
+        *(item.name for item in (*ARGUMENTS.values(), *APPENDED, STREAM)),
+        *("self", "q", "k", "v", "lse", "dout", "dlse", "deterministic", "kv_offset", "q_place"),
         *("q_descale", "k_descale", "v_descale", "variant", "schedule"),
         *("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "block_q", "block_kv"),
     }

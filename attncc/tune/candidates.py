@@ -13,8 +13,8 @@ from ..ir import Variant
 from ..kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from ..kernels.registry import find
 from ..runtime.store.store import Configuration
-from ..schedule.knobs import KNOBS, TILE_KNOBS, Value
-from ..schedule.plan import KEY_PASSES, TILES_2D_PASSES, Build, Choice, KernelPlan
+from ..schedule.choice import KNOBS, TILE_KNOBS, Choice, Value
+from ..schedule.plan import KEY_PASSES, TILES_2D_PASSES, Build, KernelPlan
 from ..schedule.schedule import Schedule
 
 NAME = "tuned"  # of a schedule that wasn't there

@@ -58,7 +58,7 @@
 //
 // schedule
 //   family = hopper, loop = q_outer, block_q = 128, block_kv = 64,
-//   warps = 8, stages = 4, split_kv = 1, skip = auto
+//   stages = 4, warps = 8, split_kv = 1, skip = auto
 //
 // tiles
 //   kv_begin: see tile_kind
@@ -1615,11 +1615,11 @@ __device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address
 }
 
 /// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
-/// serves all M_TILES; `k_lane` is where the lane reads K. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products,
+/// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
 /// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
-template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
+template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Overlapped>
 __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
-                                                        const typename KTile::Lane& k_lane, Meanwhile meanwhile) {
+                                                        const typename KTile::Lane& k_lane, Overlapped overlapped) {
     constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
@@ -1636,8 +1636,8 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
 #pragma unroll
                 for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
-        if (step == 0) meanwhile(0);
-        if (step == min(1, STEPS - 1)) meanwhile(1);
+        if (step == 0) overlapped(0);
+        if (step == min(1, STEPS - 1)) overlapped(1);
     }
 }
 
@@ -1942,8 +1942,8 @@ __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMa
 // ---- cluster_none.cuh
 
 /// A warp that leaves stages of its own block alone.
-struct Leaver {
-    __device__ __forceinline__ explicit Leaver(unsigned) {}
+struct ConsumerRelease {
+    __device__ __forceinline__ explicit ConsumerRelease(unsigned) {}
     __device__ __forceinline__ void arrive(unsigned barrier) const { warp_arrive(barrier); }
 };
 
@@ -2119,7 +2119,7 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
 
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 1, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles have info for
-[[maybe_unused]] constexpr int HELD_STEPS = 0;  // of 16 columns of Q, in registers
+[[maybe_unused]] constexpr int RS_STEPS = 0;  // of 16 columns of Q, in registers
 // Slots of a block that are left when the next one is planned: 128 keys.
 [[maybe_unused]] constexpr int PLANNED_SLOTS = 128;
 [[maybe_unused]] constexpr int FIRST_STEP = 8;  // column tiles whose pairs are tested at once in a block's first tile
@@ -2335,7 +2335,7 @@ __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[8][4],
 }
 #undef STEP
 
-/// A warpgroup's rows of Q as its products take them: from shared memory, but for the first columns, if registers hold them.
+/// A warpgroup's rows of Q as its products take them: from shared memory (SS), the first columns maybe from registers (RS).
 struct Queries {
     const unsigned address;
     const unsigned long long tile;  // its matrix descriptor
@@ -2343,8 +2343,8 @@ struct Queries {
     /// Starts Q K^T; `keys` is the descriptor of the K tile.
     __device__ __forceinline__ void start_scores(Scores& scores, unsigned long long keys) const {
         wgmma_fence();
-        multiply_queries_keys_async<ColumnSteps<64, HELD_STEPS>, ColumnSteps<BLOCK_KV, HELD_STEPS>>(scores[0], tile, keys,
-                                                                                                    HELD_STEPS > 0);
+        multiply_queries_keys_async<ColumnSteps<64, RS_STEPS>, ColumnSteps<BLOCK_KV, RS_STEPS>>(scores[0], tile, keys,
+                                                                                                    RS_STEPS > 0);
         wgmma_commit();
     }
 };
@@ -2384,7 +2384,7 @@ struct Consumer {
     const int warpgroup;
     // What matrix descriptors of tiles are offsets to; with the offset between panels of V, the one tile that needs it.
     const unsigned long long tiles;
-    const Leaver leaver;
+    const ConsumerRelease consumer_release;
     Queries queries;
     Ring<STAGES> keys{0}, values{0};
     unsigned queries_parity = 0;
@@ -2401,7 +2401,7 @@ struct Consumer {
           shared(shared),
           warpgroup(warpgroup),
           tiles(descriptor(shared.address, BLOCK_KV * 128)),
-          leaver(shared.address),
+          consumer_release(shared.address),
           queries{shared.queries(warpgroup), tiles + (long long)warpgroup * (QTile::BYTES >> 4)} {}
 
     /// Whether no key of a tile is masked.
@@ -2443,12 +2443,12 @@ struct Consumer {
     }
 
     __device__ __forceinline__ void release_keys() {
-        leaver.arrive(shared.keys_empty(keys.stage));
+        consumer_release.arrive(shared.keys_empty(keys.stage));
         keys.advance();
     }
 
     __device__ __forceinline__ void release_values() {
-        leaver.arrive(shared.values_empty(values.stage));
+        consumer_release.arrive(shared.values_empty(values.stage));
         values.advance();
     }
 

@@ -11,9 +11,9 @@
 //   879  causal: Params 881, Context 899, make_context 908, Row 915, make_row 920, keep 929,
 //        ScoreGradient 937, QBounds 943, q_bounds 947
 //   956  pairs
-//   998  leaf code, continued: held_uniform.cuh 1000, enough_registers.cuh 1018, key_grid.cuh 1038,
-//        learns_nothing.cuh 1068, add_float.cuh 1089, add_scalar.cuh 1097, words.cuh 1107,
-//        score_gradient.cuh 1120
+//   998  leaf code, continued: kept_in_registers.cuh 1000, enough_registers.cuh 1018,
+//        key_grid.cuh 1038, learns_nothing.cuh 1068, add_float.cuh 1089, add_scalar.cuh 1097,
+//        words.cuh 1107, score_gradient.cuh 1120
 //  1192  one tile of gradients
 //  1260  a head, and a block of keys
 //  1304    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
@@ -36,7 +36,7 @@
 //
 // schedule
 //   family = portable, loop = kv_outer, block_q = 32, block_kv = 64,
-//   warps = 4, stages = 1, split_kv = 1, skip = auto
+//   stages = 1, warps = 4, split_kv = 1, skip = auto
 //
 // tiles
 //   q_begin = min(max((kv_first - q_offset), 0), q_len)
@@ -285,11 +285,11 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
 }
 
 /// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
-/// serves all M_TILES; `k_lane` is where the lane reads K. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products,
+/// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
 /// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
-template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
+template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Overlapped>
 __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
-                                                        const typename KTile::Lane& k_lane, Meanwhile meanwhile) {
+                                                        const typename KTile::Lane& k_lane, Overlapped overlapped) {
     constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
@@ -306,8 +306,8 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
 #pragma unroll
                 for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
-        if (step == 0) meanwhile(0);
-        if (step == min(1, STEPS - 1)) meanwhile(1);
+        if (step == 0) overlapped(0);
+        if (step == min(1, STEPS - 1)) overlapped(1);
     }
 }
 
@@ -997,15 +997,15 @@ struct Pairs {
 };
 // ---------------------------------------------------------------- leaf code, continued
 
-// ---- held_uniform.cuh
+// ---- kept_in_registers.cuh
 
-// What a backward kernel keeps for its loop, in registers. held_shared.cuh has the same interface.
+// What a backward kernel keeps for its loop, in registers. kept_in_smem.cuh has the same interface.
 
 constexpr bool KNOWS_FULL = true;  // tiles of which all is kept have code of their own
 
 /// What a head is about.
 template <class T>
-__device__ __forceinline__ T held(const T& x) {
+__device__ __forceinline__ T kept(const T& x) {
     return uniform_struct(x);
 }
 
@@ -1268,7 +1268,7 @@ __device__ __forceinline__ void sweep(const Params& params, int of_group, const 
     const int head = work.kv_head * (params.num_heads / params.num_kv_heads) + of_group;
     const int kv_first = work.kv_block * BLOCK_KV, kv_last = min(kv_first + BLOCK_KV, work.kv_len) - 1;
     const int warp_row = threadIdx.x / 32 * WARP_ROWS;
-    const Context& context = held(make_context(params, work, head, work.kv_head));
+    const Context& context = kept(make_context(params, work, head, work.kv_head));
     Pairs pairs(params, context, kv_first + warp_row);
     const TileRange& range = aside<PARTS != 1>(aligned<BLOCK_Q>(rows_of(params, context, kv_first, kv_last)));
     auto kind_of = [&](int q_first, int q_last) {

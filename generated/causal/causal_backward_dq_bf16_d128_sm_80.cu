@@ -11,7 +11,7 @@
 //   886  causal: Params 888, Context 904, make_context 913, Row 920, make_row 925, keep 934,
 //        ScoreGradient 942, KvBounds 948, kv_bounds 952
 //   962  pairs
-//  1004  leaf code, continued: held_uniform.cuh 1006
+//  1004  leaf code, continued: kept_in_registers.cuh 1006
 //  1024  one tile of gradients
 //  1065  the kernel
 //  1123    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
@@ -30,7 +30,7 @@
 //
 // schedule
 //   family = portable, loop = q_outer, block_q = 64, block_kv = 64,
-//   warps = 4, stages = 2, split_kv = 1, skip = auto
+//   stages = 2, warps = 4, split_kv = 1, skip = auto
 //
 // tiles
 //   kv_begin = 0
@@ -259,11 +259,11 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
 }
 
 /// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
-/// serves all M_TILES; `k_lane` is where the lane reads K. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products,
+/// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
 /// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
-template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
+template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Overlapped>
 __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
-                                                        const typename KTile::Lane& k_lane, Meanwhile meanwhile) {
+                                                        const typename KTile::Lane& k_lane, Overlapped overlapped) {
     constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
@@ -280,8 +280,8 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
 #pragma unroll
                 for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
-        if (step == 0) meanwhile(0);
-        if (step == min(1, STEPS - 1)) meanwhile(1);
+        if (step == 0) overlapped(0);
+        if (step == min(1, STEPS - 1)) overlapped(1);
     }
 }
 
@@ -1003,15 +1003,15 @@ struct Pairs {
 };
 // ---------------------------------------------------------------- leaf code, continued
 
-// ---- held_uniform.cuh
+// ---- kept_in_registers.cuh
 
-// What a backward kernel keeps for its loop, in registers. held_shared.cuh has the same interface.
+// What a backward kernel keeps for its loop, in registers. kept_in_smem.cuh has the same interface.
 
 constexpr bool KNOWS_FULL = true;  // tiles of which all is kept have code of their own
 
 /// What a head is about.
 template <class T>
-__device__ __forceinline__ T held(const T& x) {
+__device__ __forceinline__ T kept(const T& x) {
     return uniform_struct(x);
 }
 
@@ -1079,7 +1079,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) causal_backward_dq(cons
     const int q_first = work.q_first, q_last = work.q_last;
     if ((unsigned)q_first >= (unsigned)work.q_len) return;
     const int kv_head = work.head / (params.num_heads / params.num_kv_heads), warp_row = threadIdx.x / 32 * WARP_ROWS;
-    const Context& context = held(make_context(params, work, work.head, kv_head));
+    const Context& context = kept(make_context(params, work, work.head, kv_head));
     const unsigned queries = shared_address(shared), dout = queries + QTile::BYTES, buffers = dout + DoutTile::BYTES;
     const long long row = work.q_start + (long long)q_first;
     load_tile<QTile, QOrder, THREADS, HEAD_DIM * sizeof(Element)>(

@@ -11,7 +11,7 @@
 //   833  causal: Params 835, Context 850, make_context 859, Row 866, make_row 871, keep_bits 880,
 //        KvBounds 889, kv_bounds 893
 //   903  a block of queries
-//  1053  leaf code, continued: lanes.cuh 1055, aim_anew.cuh 1071, layout.cuh 1089,
+//  1053  leaf code, continued: lanes.cuh 1055, addresses_recomputed.cuh 1071, layout.cuh 1089,
 //        mma_16bit.cuh 1151, copy.cuh 1265, words.cuh 1333, queries.cuh 1352
 //  1369  one tile of attention
 //  1397    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
@@ -36,7 +36,7 @@
 //
 // schedule
 //   family = portable, loop = q_outer, block_q = 128, block_kv = 48,
-//   warps = 4, stages = 1, split_kv = 1, skip = auto
+//   stages = 1, warps = 4, split_kv = 1, skip = auto
 //
 // tiles
 //   kv_begin = 0
@@ -1068,11 +1068,11 @@ __device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int
     return QTile::lane(queries, first_row + lane % 16, lane / 16);
 }
 
-// ---- aim_anew.cuh
+// ---- addresses_recomputed.cuh
 
-/// Where a lane reads Q, K and V: made anew wherever it does. See aim_ahead.cuh for the other way.
+/// Where a lane reads Q, K and V, computed again at each use. See addresses_ahead.cuh for the other way.
 template <class, int>
-struct Aim {
+struct FragmentAddresses {
     template <class QTile>
     __device__ __forceinline__ typename QTile::Lane query(unsigned queries, int first_row) const {
         return query_lane<QTile>(queries, first_row, threadIdx.x % 32);
@@ -1166,11 +1166,11 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
 }
 
 /// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
-/// serves all M_TILES; `k_lane` is where the lane reads K. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products,
+/// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
 /// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
-template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
+template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Overlapped>
 __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
-                                                        const typename KTile::Lane& k_lane, Meanwhile meanwhile) {
+                                                        const typename KTile::Lane& k_lane, Overlapped overlapped) {
     constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
@@ -1187,8 +1187,8 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
 #pragma unroll
                 for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
-        if (step == 0) meanwhile(0);
-        if (step == min(1, STEPS - 1)) meanwhile(1);
+        if (step == 0) overlapped(0);
+        if (step == min(1, STEPS - 1)) overlapped(1);
     }
 }
 
@@ -1200,7 +1200,7 @@ __device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const ty
 }
 
 /// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
-/// for each tile. `aim` tells where a lane reads (aim_anew.cuh, aim_ahead.cuh).
+/// for each tile. `addresses` tells where a lane reads (addresses_recomputed.cuh, addresses_ahead.cuh).
 template <class QTile, int M_TILES, int REGISTERS>
 struct QueryFragments {
     static constexpr int STEPS = QTile::CHUNKS / 2;
@@ -1216,16 +1216,16 @@ struct QueryFragments {
         for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
     }
 
-    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
-    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim& aim, unsigned keys,
-                                             Meanwhile meanwhile) const {
+    template <class Dtype, class KTile, int N_TILES, class FragmentAddresses, class Overlapped>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const FragmentAddresses& addresses, unsigned keys,
+                                             Overlapped overlapped) const {
         auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
             if (step < KEPT)
                 memcpy(q, kept[step], sizeof(q));
             else
-                load_queries<QTile>(q, aim.template query<QTile>(queries, first_row), step);
+                load_queries<QTile>(q, addresses.template query<QTile>(queries, first_row), step);
         };
-        multiply_fragments_keys<Dtype, KTile>(scores, read, aim.template key<KTile>(keys), meanwhile);
+        multiply_fragments_keys<Dtype, KTile>(scores, read, addresses.template key<KTile>(keys), overlapped);
     }
 };
 
@@ -1385,18 +1385,18 @@ constexpr int MOST_RESIDENT = 3;
 // thread's registers, besides those for all else, is for Q; three leave none.
 using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS == 3 ? 0 : 255 - ACCUMULATORS - 88>;
 
-using QueryAim = Aim<QTile, WARP_ROWS>;
+using TileAddresses = FragmentAddresses<QTile, WARP_ROWS>;
 
 /// S = Q K^T, score lines, mask, online softmax, O += P V.
-/// `aim`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
+/// `addresses`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
 /// address of the V tile once it is in shared memory. One basic block but for what is rare: masks, and maxima that move.
 template <class LoadAhead, class ValuesReady>
-__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const QueryAim& aim,
+__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const TileAddresses& addresses,
                                        unsigned keys, LoadAhead load_ahead, ValuesReady values_ready,
                                        Normalizer<M_TILES>& normalizer, Out& out) {
     // FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
     Scores scores;
-    queries.multiply<Dtype, KTile>(scores, aim, keys, load_ahead);
+    queries.multiply<Dtype, KTile>(scores, addresses, keys, load_ahead);
     const unsigned values = values_ready();
     // The score lines and the mask, which the paper leaves out; then exponents relative to m.
     TileMask mask;
@@ -1424,7 +1424,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, aim.values());
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, addresses.values());
     normalizer.end_tile();
 }
 // ---------------------------------------------------------------- leaf code of the loop over tiles
@@ -1629,7 +1629,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     block.magnitude = uniform_float(take_sign<Dtype, QTile, THREADS>(queries, context.scale));
 
     stream.wait_first();  // and Q
-    const BlockQueries held(queries, block.warp_row);
+    const BlockQueries q_fragments(queries, block.warp_row);
 
     // FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
     Out out = {};
@@ -1644,7 +1644,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             stream.wait_values();
             return stream.values();
         };
-        attend(block, tile, held, QueryAim(), stream.keys(), load_ahead, values_ready, normalizer, out);
+        attend(block, tile, q_fragments, TileAddresses(), stream.keys(), load_ahead, values_ready, normalizer, out);
     }
     // Decoded again, neither kept nor spilled, where the loop needs the registers.
     const Work done = Rows::find_work(params);

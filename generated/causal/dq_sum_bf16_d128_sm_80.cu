@@ -278,7 +278,7 @@ struct Params {
     const int *cu_seqlens_q, *finished;
     long long dq_stride_batch, dq_stride_head, dq_stride_row;
     int batch, num_heads, q_len, row_blocks;
-    int group, adders;
+    int group, dq_consumer_warps;
     float factor;
 };
 

@@ -56,7 +56,7 @@ __device__ __forceinline__ T* uniform(T* x) {
 
 struct Dtype : PowersOfTwo {
     using Element = bf16;
-    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
+    static constexpr float NO_WEIGHT = 1e30f;  // exponents below minus this underflow to 0
 
     static __device__ __forceinline__ unsigned pack(float low, float high) {
         unsigned word;

@@ -105,7 +105,7 @@ __device__ __forceinline__ void wait_for_heads(const Params& params, int first, 
     if (params.finished == nullptr) return;
     const int behind = threadIdx.x == 0 ? last / params.group + 1 : 0;
 #pragma unroll 1
-    for (int head = first / params.group; head < behind; ++head) wait_for_count(params.finished + head, params.adders);
+    for (int head = first / params.group; head < behind; ++head) wait_for_count(params.finished + head, params.dq_consumer_warps);
     __syncthreads();
 }
 
@@ -308,7 +308,7 @@ struct Params {
     const int *cu_seqlens_q, *finished;
     long long dq_stride_batch, dq_stride_head, dq_stride_row;
     int batch, num_heads, q_len, row_blocks;
-    int group, adders;
+    int group, dq_consumer_warps;
     float factor;
 };
 

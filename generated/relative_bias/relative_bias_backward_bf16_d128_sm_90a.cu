@@ -48,7 +48,7 @@
 //
 // schedule
 //   family = hopper, loop = kv_outer, block_q = 64, block_kv = 128,
-//   warps = 8, stages = 2, split_kv = 1, skip = auto
+//   stages = 2, warps = 8, split_kv = 1, skip = auto
 //
 // tiles: all full, nothing is masked
 
@@ -161,7 +161,7 @@ __device__ __forceinline__ int thread_index() {
 
 struct Dtype : PowersOfTwo {
     using Element = bf16;
-    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
+    static constexpr float NO_WEIGHT = 1e30f;  // exponents below minus this underflow to 0
     static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in bf16 parts
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
@@ -1149,8 +1149,8 @@ __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMa
 // ---- cluster_none.cuh
 
 /// A warp that leaves stages of its own block alone.
-struct Leaver {
-    __device__ __forceinline__ explicit Leaver(unsigned) {}
+struct ConsumerRelease {
+    __device__ __forceinline__ explicit ConsumerRelease(unsigned) {}
     __device__ __forceinline__ void arrive(unsigned barrier) const { warp_arrive(barrier); }
 };
 
@@ -2274,7 +2274,7 @@ struct ConsumerProducts {
     int number;        // of the consumer
     unsigned keys_at;  // where the block's keys are
     bool pending = false;  // products of the tile before may still be under way
-    const Leaver leaver;
+    const ConsumerRelease consumer_release;
     const unsigned kept_row;  // of the lane's, where a tile of dS is stored, see `transposed_row`
 
     Scores scores;    // S, then P where that is kept until dS
@@ -2283,7 +2283,7 @@ struct ConsumerProducts {
     Operand dscores;  // dS with 16 bits
 
     __device__ __forceinline__ ConsumerProducts(const Params& params, const Shared& shared)
-        : params(params), shared(shared), leaver(shared.address), kept_row(transposed_row<DScoresTile>(0)) {}
+        : params(params), shared(shared), consumer_release(shared.address), kept_row(transposed_row<DScoresTile>(0)) {}
 
     /// Made anew where factors of dS are spilled: registers are few there.
     __device__ __forceinline__ unsigned own_row() const { return SPILLS_DSCORE_FACTORS ? transposed_row<DScoresTile>(0) : kept_row; }
@@ -2541,8 +2541,8 @@ struct Consumer : BlockConsumer {
         for (int strip = 0; strip < STRIPS; ++strip) pin(dk[strip]), pin(dv[strip]);
         if (!pending) return;
         const int before = stage_before();
-        leaver.arrive(shared.queries_empty(before));
-        leaver.arrive(shared.douts_empty(before));
+        consumer_release.arrive(shared.queries_empty(before));
+        consumer_release.arrive(shared.douts_empty(before));
         pending = false;
     }
 
@@ -2619,8 +2619,8 @@ struct Consumer : BlockConsumer {
         barrier_wait(shared.douts_full(queries.stage()), queries.parity());
         barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
         warp_arrive(shared.dscores_full(queries.stage()));
-        leaver.arrive(shared.queries_empty(queries.stage()));
-        leaver.arrive(shared.douts_empty(queries.stage()));
+        consumer_release.arrive(shared.queries_empty(queries.stage()));
+        consumer_release.arrive(shared.douts_empty(queries.stage()));
     }
 
     /// Adds what the tiles of a head have summed up to memory.
@@ -2690,7 +2690,7 @@ using DqColumns = float[1][DQ_COLUMNS / 8][4];
 struct DqConsumer {
     const Params& params;
     const Shared& shared;
-    const Leaver leaver{shared.address};
+    const ConsumerRelease consumer_release{shared.address};
     Ring<KEY_STAGES> keys{0};
     Ring<STAGES> queries{0};
     unsigned keys_at;  // where those of the block are
@@ -2749,7 +2749,7 @@ struct DqConsumer {
                                            descriptor(shared.other_keys(), BLOCK_KV * 128));
         }
         wgmma_wait<0>(dq);
-        if (column + DQ_COLUMNS >= end_column()) leaver.arrive(shared.dscores_empty(queries.stage));
+        if (column + DQ_COLUMNS >= end_column()) consumer_release.arrive(shared.dscores_empty(queries.stage));
         if (factor != 1)
 #pragma unroll
             for (int i = 0; i < DQ_COLUMNS / 2; ++i) dq[0][i / 4][i % 4] *= factor;

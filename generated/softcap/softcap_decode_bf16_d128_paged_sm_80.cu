@@ -12,7 +12,7 @@
 //        keep_bits 1061, score_mod 1069, score_form_holds 1077, score_factor 1083, score_bias 1088,
 //        KvBounds 1095, kv_bounds 1099
 //  1109  a block of queries
-//  1290  leaf code, continued: lanes.cuh 1292, aim_anew.cuh 1308, layout.cuh 1326,
+//  1290  leaf code, continued: lanes.cuh 1292, addresses_recomputed.cuh 1308, layout.cuh 1326,
 //        mma_16bit.cuh 1388, copy.cuh 1502, words.cuh 1570, queries.cuh 1589
 //  1606  one tile of attention
 //  1634    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
@@ -41,7 +41,7 @@
 //
 // schedule
 //   family = portable, loop = q_outer, block_q = 64, block_kv = 64,
-//   warps = 4, stages = 2, split_kv = auto, skip = auto
+//   stages = 2, warps = 4, split_kv = auto, skip = auto
 //
 // tiles
 //   kv_begin = 0
@@ -1305,11 +1305,11 @@ __device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int
     return QTile::lane(queries, first_row + lane % 16, lane / 16);
 }
 
-// ---- aim_anew.cuh
+// ---- addresses_recomputed.cuh
 
-/// Where a lane reads Q, K and V: made anew wherever it does. See aim_ahead.cuh for the other way.
+/// Where a lane reads Q, K and V, computed again at each use. See addresses_ahead.cuh for the other way.
 template <class, int>
-struct Aim {
+struct FragmentAddresses {
     template <class QTile>
     __device__ __forceinline__ typename QTile::Lane query(unsigned queries, int first_row) const {
         return query_lane<QTile>(queries, first_row, threadIdx.x % 32);
@@ -1403,11 +1403,11 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
 }
 
 /// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
-/// serves all M_TILES; `k_lane` is where the lane reads K. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products,
+/// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
 /// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
-template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
+template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Overlapped>
 __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
-                                                        const typename KTile::Lane& k_lane, Meanwhile meanwhile) {
+                                                        const typename KTile::Lane& k_lane, Overlapped overlapped) {
     constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
@@ -1424,8 +1424,8 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
 #pragma unroll
                 for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
-        if (step == 0) meanwhile(0);
-        if (step == min(1, STEPS - 1)) meanwhile(1);
+        if (step == 0) overlapped(0);
+        if (step == min(1, STEPS - 1)) overlapped(1);
     }
 }
 
@@ -1437,7 +1437,7 @@ __device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const ty
 }
 
 /// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
-/// for each tile. `aim` tells where a lane reads (aim_anew.cuh, aim_ahead.cuh).
+/// for each tile. `addresses` tells where a lane reads (addresses_recomputed.cuh, addresses_ahead.cuh).
 template <class QTile, int M_TILES, int REGISTERS>
 struct QueryFragments {
     static constexpr int STEPS = QTile::CHUNKS / 2;
@@ -1453,16 +1453,16 @@ struct QueryFragments {
         for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
     }
 
-    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
-    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim& aim, unsigned keys,
-                                             Meanwhile meanwhile) const {
+    template <class Dtype, class KTile, int N_TILES, class FragmentAddresses, class Overlapped>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const FragmentAddresses& addresses, unsigned keys,
+                                             Overlapped overlapped) const {
         auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
             if (step < KEPT)
                 memcpy(q, kept[step], sizeof(q));
             else
-                load_queries<QTile>(q, aim.template query<QTile>(queries, first_row), step);
+                load_queries<QTile>(q, addresses.template query<QTile>(queries, first_row), step);
         };
-        multiply_fragments_keys<Dtype, KTile>(scores, read, aim.template key<KTile>(keys), meanwhile);
+        multiply_fragments_keys<Dtype, KTile>(scores, read, addresses.template key<KTile>(keys), overlapped);
     }
 };
 
@@ -1622,18 +1622,18 @@ constexpr int MOST_RESIDENT = 2;
 // thread's registers, besides those for all else, is for Q; three leave none.
 using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS == 3 ? 0 : 255 - ACCUMULATORS - 120>;
 
-using QueryAim = Aim<QTile, WARP_ROWS>;
+using TileAddresses = FragmentAddresses<QTile, WARP_ROWS>;
 
 /// S = Q K^T, score lines, mask, online softmax, O += P V.
-/// `aim`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
+/// `addresses`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
 /// address of the V tile once it is in shared memory. One basic block but for what is rare: masks, and maxima that move.
 template <class LoadAhead, class ValuesReady>
-__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const QueryAim& aim,
+__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const TileAddresses& addresses,
                                        unsigned keys, LoadAhead load_ahead, ValuesReady values_ready,
                                        Normalizer<M_TILES>& normalizer, Out& out) {
     // FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
     Scores scores;
-    queries.multiply<Dtype, KTile>(scores, aim, keys, load_ahead);
+    queries.multiply<Dtype, KTile>(scores, addresses, keys, load_ahead);
     const unsigned values = values_ready();
     // The score lines and the mask, which the paper leaves out; then exponents relative to m.
     TileMask mask;
@@ -1662,7 +1662,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, aim.values());
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, addresses.values());
     normalizer.end_tile();
 }
 // ---------------------------------------------------------------- leaf code of decode
@@ -2333,7 +2333,7 @@ __device__ __forceinline__ void attend_part(const Params& params, const Rows& ro
     // The sign of the scale goes to Q, so that the softmax has a positive one.
     block.magnitude = uniform_float(take_sign<Dtype, QTile, THREADS>(queries, block.context.scale));
     ring.wait_first();
-    const BlockQueries held(queries, block.warp_row);
+    const BlockQueries q_fragments(queries, block.warp_row);
     normalizer = Normalizer<M_TILES>(block.unit());
 
     // FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
@@ -2345,7 +2345,7 @@ __device__ __forceinline__ void attend_part(const Params& params, const Rows& ro
             const int kv_first = tile.kv_first + chunk * WARP_KEYS;
             const TileKind kind = tile.kind == FULL ? FULL : range.kind<WARP_KEYS>(kv_first);
             if (!warp.works() || kind == EMPTY) continue;
-            attend(block, {kv_first, kind}, held, QueryAim(), ring.keys(chunk), [](int) {}, [&] { return ring.values(chunk); },
+            attend(block, {kv_first, kind}, q_fragments, TileAddresses(), ring.keys(chunk), [](int) {}, [&] { return ring.values(chunk); },
                    normalizer, out);
         }
     }

@@ -4,7 +4,7 @@
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr unsigned SIGN_BITS = 0x80008000;
-    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
+    static constexpr float NO_WEIGHT = 1e30f;  // exponents below minus this underflow to 0
     static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in bf16 parts
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 

@@ -77,7 +77,7 @@ __device__ __forceinline__ void named_wait(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// Counts among those threads, and goes on.
+/// Arrives at the named barrier without waiting.
 __device__ __forceinline__ void named_arrive(int id, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

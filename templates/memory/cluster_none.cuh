@@ -1,8 +1,8 @@
 #include "memory/barrier.cuh"
 
 /// A warp that leaves stages of its own block alone.
-struct Leaver {
-    __device__ __forceinline__ explicit Leaver(unsigned) {}
+struct ConsumerRelease {
+    __device__ __forceinline__ explicit ConsumerRelease(unsigned) {}
     __device__ __forceinline__ void arrive(unsigned barrier) const { warp_arrive(barrier); }
 };
 

@@ -77,14 +77,14 @@ __device__ __forceinline__ void send_word_to(unsigned target, int word, unsigned
         : "memory");
 }
 
-/// A warp that leaves stages: each of its first lanes tells a block of the cluster, the first one its own, which alone reads what
+/// Releases stages for a warp (CUTLASS: consumer_release): each of its first lanes tells a block of the cluster, the first one its own, which alone reads what
 /// the block's producer writes. How far that block's barriers are is found once.
-struct Leaver {
+struct ConsumerRelease {
     const bool tells;
     const unsigned distance;
 
     /// `address`: any in shared memory.
-    __device__ __forceinline__ explicit Leaver(unsigned address)
+    __device__ __forceinline__ explicit ConsumerRelease(unsigned address)
         : tells((unsigned)thread_index() % 32 < cluster_blocks()),
           distance(place_in(address, tells ? cluster_rank() ^ (unsigned)thread_index() % 32 : 0) - address) {}
 

@@ -39,6 +39,6 @@ __device__ __forceinline__ void wait_for_heads(const Params& params, int first, 
     if (params.finished == nullptr) return;
     const int behind = threadIdx.x == 0 ? last / params.group + 1 : 0;
 #pragma unroll 1
-    for (int head = first / params.group; head < behind; ++head) wait_for_count(params.finished + head, params.adders);
+    for (int head = first / params.group; head < behind; ++head) wait_for_count(params.finished + head, params.dq_consumer_warps);
     __syncthreads();
 }

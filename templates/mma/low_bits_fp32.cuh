@@ -20,7 +20,7 @@ struct ScoreLowBits {
 
 /// Addresses of chunks are made of the lane's in each panel, by an instruction that would else add to what is kept: 24 registers
 /// less for Q and K. The lane's is hidden from the compiler, which knows better.
-struct AddressesMadeAnew {
+struct AddressesRecomputed {
     static __device__ __forceinline__ int chunk(int) { return 0; }
 
     template <class Tile>
@@ -37,7 +37,7 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i)
         scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = low_bits.values[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
     auto add = [&](int m, int n, int i, float sum) { add_exactly(scores[m][n][i], low_bits.values[m][n][i], sum); };
-    multiply_panels<AddressesMadeAnew, QTile, KTile, M_TILES, N_TILES>(queries, first_row, keys, add);
+    multiply_panels<AddressesRecomputed, QTile, KTile, M_TILES, N_TILES>(queries, first_row, keys, add);
 }
 
 /// What a block works on, for what comes after its loop, where sums and what they lose leave no registers to keep it in.

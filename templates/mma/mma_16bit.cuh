@@ -17,11 +17,11 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
 }
 
 /// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
-/// serves all M_TILES; `k_lane` is where the lane reads K. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products,
+/// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
 /// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
-template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
+template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Overlapped>
 __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
-                                                        const typename KTile::Lane& k_lane, Meanwhile meanwhile) {
+                                                        const typename KTile::Lane& k_lane, Overlapped overlapped) {
     constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
@@ -41,8 +41,8 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
 #pragma unroll
                 for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
-        if (step == 0) meanwhile(0);
-        if (step == min(1, STEPS - 1)) meanwhile(1);
+        if (step == 0) overlapped(0);
+        if (step == min(1, STEPS - 1)) overlapped(1);
     }
 }
 
@@ -65,7 +65,7 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
 }
 
 /// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
-/// for each tile. `aim` tells where a lane reads (aim_anew.cuh, aim_ahead.cuh).
+/// for each tile. `addresses` tells where a lane reads (addresses_recomputed.cuh, addresses_ahead.cuh).
 template <class QTile, int M_TILES, int REGISTERS>
 struct QueryFragments {
     static constexpr int STEPS = QTile::CHUNKS / 2;
@@ -81,16 +81,16 @@ struct QueryFragments {
         for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
     }
 
-    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
-    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim& aim, unsigned keys,
-                                             Meanwhile meanwhile) const {
+    template <class Dtype, class KTile, int N_TILES, class FragmentAddresses, class Overlapped>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const FragmentAddresses& addresses, unsigned keys,
+                                             Overlapped overlapped) const {
         auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
             if (step < KEPT)
                 memcpy(q, kept[step], sizeof(q));
             else
-                load_queries<QTile>(q, aim.template query<QTile>(queries, first_row), step);
+                load_queries<QTile>(q, addresses.template query<QTile>(queries, first_row), step);
         };
-        multiply_fragments_keys<Dtype, KTile>(scores, read, aim.template key<KTile>(keys), meanwhile);
+        multiply_fragments_keys<Dtype, KTile>(scores, read, addresses.template key<KTile>(keys), overlapped);
     }
 };
 

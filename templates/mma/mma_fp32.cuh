@@ -39,7 +39,7 @@ __device__ __forceinline__ void multiply_chunks(const typename QTile::Lane& q_la
 }
 
 /// Addresses of all chunks of a panel go from panel to panel, each in a register. See low_bits_fp32.cuh for another way.
-struct AddressesKept {
+struct AddressesInRegisters {
     static __device__ __forceinline__ int chunk(int panel) { return panel; }
 
     template <class Tile>
@@ -67,7 +67,7 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
                                                       int first_row, unsigned keys) {
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
-    multiply_panels<AddressesKept, QTile, KTile, M_TILES, N_TILES>(
+    multiply_panels<AddressesInRegisters, QTile, KTile, M_TILES, N_TILES>(
         queries, first_row, keys, [&](int m, int n, int i, float sum) { scores[m][n][i] += sum; });
 }
 
@@ -79,11 +79,11 @@ struct QueryFragments {
 
     __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {}
 
-    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
-    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim&, unsigned keys,
-                                             Meanwhile meanwhile) const {
-        meanwhile(0);
-        meanwhile(1);
+    template <class Dtype, class KTile, int N_TILES, class FragmentAddresses, class Overlapped>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const FragmentAddresses&, unsigned keys,
+                                             Overlapped overlapped) const {
+        overlapped(0);
+        overlapped(1);
         multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, first_row, keys);
     }
 };

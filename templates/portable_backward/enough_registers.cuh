@@ -1,4 +1,4 @@
-#include "portable_backward/held_uniform.cuh"
+#include "portable_backward/kept_in_registers.cuh"
 #include "memory/shared_floats.cuh"
 
 // What a backward kernel does where each thread has registers for all that the variant asks for: a tile's columns (queries) at

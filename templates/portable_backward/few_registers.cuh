@@ -1,4 +1,4 @@
-#include "portable_backward/held_shared.cuh"
+#include "portable_backward/kept_in_smem.cuh"
 #include "memory/shared_floats.cuh"
 
 // What a backward kernel does for a variant that reads much of inputs for each pair: a tile's columns (queries) one after the

@@ -6,13 +6,13 @@
 // as take_queries puts them. Of V, transposed, they are columns 2j and 2j + 1 of two keys: one for a column tile of the even
 // columns, one for one of the odd (`ColumnsInFours`).
 
-/// scores = Q K^T, of the rows of `queries` (QueryFragments), which `aim` tells where to read.
-template <class QTile, class KTile, int M_TILES, int N_TILES, class Queries, class Aim, class Meanwhile>
-__device__ __forceinline__ void multiply_queries_cache(float (&scores)[M_TILES][N_TILES][4], const Queries& queries, const Aim& aim,
-                                                       unsigned keys, Meanwhile meanwhile) {
+/// scores = Q K^T, of the rows of `queries` (QueryFragments), which `addresses` tells where to read.
+template <class QTile, class KTile, int M_TILES, int N_TILES, class Queries, class FragmentAddresses, class Overlapped>
+__device__ __forceinline__ void multiply_queries_cache(float (&scores)[M_TILES][N_TILES][4], const Queries& queries, const FragmentAddresses& addresses,
+                                                       unsigned keys, Overlapped overlapped) {
     constexpr int STEPS = Queries::STEPS;
     constexpr int AT_ONCE = M_TILES == 1 ? 2 : 1;  // steps that a loaded word serves: two take more registers for Q
-    const auto k_lane = aim.template key<KTile>(keys);
+    const auto k_lane = addresses.template key<KTile>(keys);
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
 #pragma unroll
@@ -23,7 +23,7 @@ __device__ __forceinline__ void multiply_queries_cache(float (&scores)[M_TILES][
             if (step < Queries::KEPT)
                 memcpy(q[step - first], queries.kept[step], sizeof(q[0]));
             else
-                load_queries<QTile>(q[step - first], aim.template query<QTile>(queries.queries, queries.first_row), step);
+                load_queries<QTile>(q[step - first], addresses.template query<QTile>(queries.queries, queries.first_row), step);
         }
 #pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
@@ -38,8 +38,8 @@ __device__ __forceinline__ void multiply_queries_cache(float (&scores)[M_TILES][
                 for (int m = 0; m < M_TILES; ++m) multiply_fp16(scores[m][n + half], q[i / 2][m], low, high);
             }
         }
-        if (first == 0) meanwhile(0);
-        if (first == (STEPS > AT_ONCE ? AT_ONCE : 0)) meanwhile(1);
+        if (first == 0) overlapped(0);
+        if (first == (STEPS > AT_ONCE ? AT_ONCE : 0)) overlapped(1);
     }
 }
 

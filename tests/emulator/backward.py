@@ -29,7 +29,7 @@ from tests.emulator.attention import (
 )
 
 ROW_BLOCK = 16
-ADDER_WARPS = 4
+DQ_CONSUMER_WARPS = 4
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ def backward(
         known = sizes(plan, call)
         factor = known["scale"] if facts_of(plan).scales_dq_sum else 1
         blocks = facts_of(plan).kv_blocks(problem_of(plan, call))
-        known |= {"factor": factor, "group": call.q.shape[-3] // call.k.shape[-3], "adders": ADDER_WARPS * blocks}
+        known |= {"factor": factor, "group": call.q.shape[-3] // call.k.shape[-3]}
+        known |= {"dq_consumer_warps": DQ_CONSUMER_WARPS * blocks}
         kernel.run(source, dq_sum_kernel.parameters(plan.dtype), values | known, 2)
     return Gradients(dq, dk, dv, {name: sums.rounded(name) for name in sums.arrays})
 
@@ -166,7 +167,7 @@ def _run(plan: KernelPlan, call: Call, values: Values, maps: bytes = b"", *, ord
         blocks = values["outer"] * values["num_kv_heads"] * values["kv_blocks"] * facts_of(plan).gradient_parts
     most, cluster = (4, 2) if call.paired else (THREAD_BLOCKS, 1)
     values |= {"blocks": blocks, "head_swizzle": 1 if call.paired else 2, "next_block": 0, "dq_semaphore": 0}
-    numbers = np.zeros(1 + ADDER_WARPS * blocks * ordered, np.int32)
+    numbers = np.zeros(1 + DQ_CONSUMER_WARPS * blocks * ordered, np.int32)
     if ordered or (call.paired and plan.variant.keeps):
         values |= {"next_block": numbers.ctypes.data}
     if ordered:

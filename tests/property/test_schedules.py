@@ -31,8 +31,8 @@ def plans(draw: st.DrawFn) -> KernelPlan:
     loop = draw(st.sampled_from(["q_outer", "q_outer", "kv_outer"]))
     splits, skip = draw(st.sampled_from([1, 1, 2, 3, 7])), draw(st.sampled_from(["auto", "never"]))
     return KernelPlan(
-        variant, analyse(variant, block_q, block_kv), "forward", "sm_80", "fp64", 16, 24, loop, block_q, block_kv,
-        warps=1, stages=1, split_kv=splits, skip=skip,
+        variant, analyse(variant, block_q, block_kv), "forward", "sm_80", "fp64", 16, 24, family="portable", loop=loop,
+        block_q=block_q, block_kv=block_kv, warps=1, stages=1, split_kv=splits, skip=skip,
     )  # fmt: skip
 
 
@@ -58,8 +58,8 @@ def backward_plans(draw: st.DrawFn) -> tuple[KernelPlan, KernelPlan]:
     def plan(pass_name: str, loop: str, inner: str) -> KernelPlan:
         block_q, block_kv = draw(st.sampled_from([16, 32, 64])), draw(st.sampled_from([16, 48, 64]))
         return KernelPlan(
-            variant, analyse(variant, block_q, block_kv, inner=inner), pass_name, "sm_80", "fp64", 16, 24, loop,
-            block_q, block_kv, warps=1, stages=1, split_kv=1, skip=skip,
+            variant, analyse(variant, block_q, block_kv, inner=inner), pass_name, "sm_80", "fp64", 16, 24,
+            family="portable", loop=loop, block_q=block_q, block_kv=block_kv, warps=1, stages=1, split_kv=1, skip=skip,
         )  # fmt: skip
 
     return plan("backward", "kv_outer", "q"), plan("backward_dq", "q_outer", "kv")

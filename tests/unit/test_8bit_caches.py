@@ -214,6 +214,8 @@ def test_what_a_package_has() -> None:
     assert "over caches of int8" in alone.files()["__init__.py"]
     with pytest.raises(AttnccError, match="A410"):
         prepare(SPEC, **asked, dtypes=("fp32",), kv_dtypes=("int8",))
+    with pytest.raises(AttnccError, match="head dims above 256 have no caches of int8"):
+        prepare(SPEC, archs=("sm_80",), head_dims=((576, 512),), kv_dtypes=("int8",))
 
 
 def test_explain_counts_half_the_bytes() -> None:

@@ -18,7 +18,7 @@ from attncc.kernels.candidates import Candidates, make_candidates
 from attncc.machine_code import Compiled
 from attncc.runtime.cuda.nvrtc import Resources
 from attncc.runtime.store.store import MachineCode
-from attncc.schedule.knobs import Value
+from attncc.schedule.choice import Value
 from attncc.schedule.plan import Build
 from attncc.schedule.schedule import Schedule
 from attncc.settle import FEW_SPILLS, LONGEST_CODE, Settled, settle

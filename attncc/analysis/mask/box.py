@@ -14,10 +14,10 @@ from typing import NamedTuple
 from ...ir import Apply, Const, Expr, Load, Symbol, Variant
 from ..algebra.affine import Affine
 from ..algebra.algebra import Algebra
+from .hint_use import HintUse, SortedHints
 from .intervals import interval_of
 from .lookups import lookup_interval
 from .min_max_tables import MinMaxTables
-from .trust import SortedHints, Trust
 from .truth import truth_of
 from .values import WRAPS, Interval, Truth
 
@@ -42,7 +42,7 @@ class Box:
     block_q: int
     block_kv: int
     tables: MinMaxTables
-    hints: SortedHints = field(default_factory=lambda: SortedHints(Trust.IGNORED))
+    hints: SortedHints = field(default_factory=lambda: SortedHints(HintUse.IGNORED))
     reasons: dict[Expr, str] = field(default_factory=dict)  # what could not be bounded, and why
     _intervals: dict[Expr, Interval] = field(default_factory=dict)
     _truths: dict[Expr, Truth] = field(default_factory=dict)

@@ -14,10 +14,10 @@ from math import prod
 from ...ir import Expr, Input, Load, Type, size_symbol
 from ..algebra.algebra import FALSE, TRUE, Algebra
 from ..algebra.lengths import length_of_axis
+from .hint_use import HintUse
 from .min_max_tables import MOST_ENTRIES
 from .sorted_hints import sorted_ends
 from .tile_box import TileBox
-from .trust import Trust
 from .values import Interval, Truth
 
 
@@ -77,7 +77,7 @@ def _entries(box: TileBox, load: Load) -> tuple[list[Expr], list[Expr], Expr] | 
     direct = direct_entries(box, load)
     if direct:
         return direct, direct, TRUE
-    if box.hints.trust is Trust.DENIED and box.variant.input(load.input).nondecreasing:
+    if box.hints.hint_use is HintUse.DENIED and box.variant.input(load.input).nondecreasing:
         return None  # no min/max table is worth making for a hint that is false
     return _blocks(box, load, [box.interval(index) for index in load.indices])
 

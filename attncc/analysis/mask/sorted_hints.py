@@ -13,8 +13,8 @@ from ..algebra.affine import Affine
 from ..algebra.algebra import TRUE, Algebra
 from ..algebra.lengths import length_of_axis
 from ..rules import sorted_name
+from .hint_use import HintUse
 from .tile_box import TileBox
-from .trust import Trust
 from .values import Interval
 
 
@@ -139,7 +139,7 @@ def _quotients(algebra: Algebra, place: Expr, index: Expr) -> tuple[Expr, Expr] 
 
 def _hinted(box: TileBox, load: Load) -> bool:
     """Whether the hint is to be used, and speaks of this lookup: its last index varies, and no other one does."""
-    if not (box.hints.trust is Trust.PRESUMED and load.indices and load.type is Type.INT):
+    if not (box.hints.hint_use is HintUse.PRESUMED and load.indices and load.type is Type.INT):
         return False
     *lead, last = load.indices
     uniform = box.algebra.uniform

@@ -8,8 +8,8 @@ from typing import Protocol
 from ...ir import Expr, Variant
 from ..algebra.affine import Affine
 from ..algebra.algebra import Algebra
+from .hint_use import SortedHints
 from .min_max_tables import MinMaxTables
-from .trust import SortedHints
 from .values import Interval, Truth
 
 

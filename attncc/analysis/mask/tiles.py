@@ -16,9 +16,9 @@ from ..grid_2d import Grid2D, of_corners
 from ..rules import QBounds, TileRules, sorted_name
 from .bounds import IndexRange, LoopBounds, Solver
 from .box import Box
+from .hint_use import HintUse, SortedHints
 from .min_max_tables import MOST_ENTRIES, MinMaxTables
 from .plain import plain
-from .trust import SortedHints, Trust
 from .values import WRAPS, Truth
 
 _ANY_KEYS = 1 << 30  # a range of keys is no longer
@@ -48,26 +48,26 @@ def _entries_read(rules: TileRules) -> int:
 
 
 def _of_tiles(variant: Variant, block_q: int, block_kv: int, inner: str, *, searches: bool) -> TileRules:
-    trust = Trust.PRESUMED if searches else Trust.IGNORED
-    rules, presumed = _analysed(variant, (block_q, block_kv), inner, trust)
+    hint_use = HintUse.PRESUMED if searches else HintUse.IGNORED
+    rules, presumed = _analysed(variant, (block_q, block_kv), inner, hint_use)
     if presumed and _worth_a_test(rules):
         holds = presumed[0] if len(presumed) == 1 else apply("and", *presumed)
         rules = _where(holds, rules, _bounds_alone(variant, (block_q, block_kv), inner))
     elif presumed:
-        rules, _ = _analysed(variant, (block_q, block_kv), inner, Trust.IGNORED)
+        rules, _ = _analysed(variant, (block_q, block_kv), inner, HintUse.IGNORED)
     if rules.full_end != const(0) and _rows_never_empty(variant, block_kv):
         rules = replace(rules, rows_never_empty=True)
     return _with_tables(variant, rules)
 
 
-def _analysed(variant: Variant, blocks: tuple[int, int], inner: str, trust: Trust) -> tuple[TileRules, list[Expr]]:
+def _analysed(variant: Variant, blocks: tuple[int, int], inner: str, hint_use: HintUse) -> tuple[TileRules, list[Expr]]:
     """Rules, and what they presume of hints."""
-    mask = _lower(variant, *blocks, trust)
+    mask = _lower(variant, *blocks, hint_use)
     rules, presumed = _rules(mask, inner), list(mask.box.hints.presumed)
     wide = mask.wide_inputs()
     if not wide or WRAPS not in mask.box.reasons.values():
         return rules, presumed
-    near = _lower(variant, *blocks, trust, near=True)
+    near = _lower(variant, *blocks, hint_use, near=True)
     rules = _where(_all_near(wide), _rules(near, inner), rules)
     return rules, list(dict.fromkeys([*presumed, *near.box.hints.presumed]))
 
@@ -80,7 +80,7 @@ def _worth_a_test(trusting: TileRules) -> bool:
 
 def _bounds_alone(variant: Variant, blocks: tuple[int, int], inner: str) -> TileRules:
     """Where a hint is false: the loop bounds of the lines that don't need it. A path for mistakes is worth no code."""
-    rules, _ = _analysed(variant, blocks, inner, Trust.DENIED)
+    rules, _ = _analysed(variant, blocks, inner, HintUse.DENIED)
     return replace(rules, any_kept=TRUE, all_kept=FALSE)
 
 
@@ -108,7 +108,7 @@ def all_hold(variant: Variant, block_q: int, conditions: Sequence[Expr]) -> Expr
 
     What is hinted of inputs is used, and part of the answer. FALSE where that can't be told.
     """
-    mask = _lower(variant, block_q, _ANY_KEYS, Trust.PRESUMED)
+    mask = _lower(variant, block_q, _ANY_KEYS, HintUse.PRESUMED)
     algebra = mask.box.algebra
     canonical = Canonical(algebra, variant.lets)
     found = mask.box.truth(algebra.both(*(canonical.of(condition) for condition in conditions))).all
@@ -270,7 +270,7 @@ def _lower(
     variant: Variant,
     block_q: int,
     block_kv: int,
-    trust: Trust = Trust.IGNORED,
+    hint_use: HintUse = HintUse.IGNORED,
     *,
     near: bool = False,
     grid_2d: Grid2D | None = None,
@@ -278,7 +278,7 @@ def _lower(
     algebra = Algebra(variant, block_q, block_kv, near=near, grid_2d=grid_2d)
     canonical = Canonical(algebra, variant.lets, grid_2d)
     keeps = tuple(canonical.of(keep.condition) for keep in variant.keeps)
-    box = Box(variant, algebra, block_q, block_kv, MinMaxTables.for_tiles(block_q, block_kv), SortedHints(trust))
+    box = Box(variant, algebra, block_q, block_kv, MinMaxTables.for_tiles(block_q, block_kv), SortedHints(hint_use))
     return _Mask(box, keeps, algebra.both(*keeps))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...diagnostics import Diagnostic
-from ...schedule.plan import Build, Choice, KernelPlan
+from ...schedule.choice import Choice
+from ...schedule.plan import Build, KernelPlan
 from ..family import Asked, Family, Settings, Tiles, Where
 from ..helpers import min_max_table
 from ..portable.lacks import lacks

@@ -40,7 +40,7 @@ class Decode(PortableForward):
 
     @property
     def template(self) -> str:
-        return "decode"
+        return "decode/decode.cu.j2"
 
     def serves(self, problem: Problem) -> bool:
         """Where one tile holds all rows."""

@@ -21,7 +21,7 @@ def kernel(dtype: str, angles: str, target: str, kv_dtype: str | None = None) ->
     cache = "" if kv_dtype is None else f", quantised to {kv_dtype}"
     return HelperKernel(
         name=f"{prefix(dtype, angles, kv_dtype)}{target}",
-        template="append",
+        template="helpers/append.cu.j2",
         what=f"append: rotates new keys and writes them into a cache; {dtype}, angles in {angles}{cache}",
         parameters=parameters(dtype, angles, kv_dtype),
         threads=THREADS,

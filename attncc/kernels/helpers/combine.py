@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...schedule.plan import MAX_SPLITS, NARROW, KernelPlan
+from ...schedule.choice import MAX_SPLITS
+from ...schedule.plan import NARROW, KernelPlan
 from ..facts import Facts
 from ..parameters import ELEMENT_TYPES, Parameter, ints, ordered, pointers, strides
 from .helper import HelperKernel
@@ -19,7 +20,7 @@ def kernel(plan: KernelPlan) -> HelperKernel:
     dtype, most = plan.out_dtype, NARROW
     return HelperKernel(
         name=f"combine_{dtype}_{plan.target}",
-        template="combine",
+        template="helpers/combine.cu.j2",
         what=f"combine: merges the partial results of splits; {dtype}",
         parameters=parameters(dtype),
         threads=THREADS,

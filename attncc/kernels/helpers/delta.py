@@ -17,7 +17,7 @@ def kernel(facts: BackwardFacts) -> HelperKernel:
     """It knows the value head dim, and how rows are kept."""
     plan = facts.plan
     return of_rows(
-        "delta",
+        "helpers/delta.cu.j2",
         f"delta_{facts.row_format}{plan.dtype}_d{plan.value_head_dim}_{plan.target}",
         f"delta: what the backward pass needs of each row; {plan.dtype}, head dim {plan.value_head_dim}",
         parameters(plan.dtype),

@@ -17,14 +17,14 @@ def kernel(facts: BackwardFacts) -> HelperKernel:
     """It knows the head dim, and how rows are kept."""
     plan = facts.plan
     return of_rows(
-        "dq_sum",
+        "helpers/dq_sum.cu.j2",
         f"dq_sum_{facts.row_format}{plan.dtype}_d{plan.head_dim}_{plan.target}",
         f"dq_sum: rounds the sum of dQ; {plan.dtype}, head dim {plan.head_dim}",
         parameters(plan.dtype),
         facts,
         head_dim=plan.stored_head_dim,
         column_blocks=-(-plan.head_dim // FRAGMENT),
-        adder=TARGETS[plan.target].adder,
+        vector_atomics=TARGETS[plan.target].vector_atomics,
         finished="finished" if facts.counts_finished else "finished_before",
     )
 
@@ -32,9 +32,10 @@ def kernel(facts: BackwardFacts) -> HelperKernel:
 def parameters(dtype: str) -> tuple[Parameter, ...]:
     """The sum is fp32, 256 for each 16 rows and columns.
 
-    `finished` is null, or counts for each head of k who has added all that is theirs: `adders` in the end.
+    `finished` is null, or counts the warps that have added all of their dQ, for each head of k: `dq_consumer_warps` in
+    the end.
     """
     fields = [*pointers("const float", "dq_sum"), *pointers(ELEMENT_TYPES[dtype], "dq")]
     fields += pointers("const int", "cu_seqlens_q", "finished")
-    sizes = ints("batch", "num_heads", "q_len", "row_blocks", "group", "adders")
+    sizes = ints("batch", "num_heads", "q_len", "row_blocks", "group", "dq_consumer_warps")
     return ordered([*fields, *strides("dq"), *sizes, Parameter("factor", "float")])

@@ -15,7 +15,7 @@ def needed(facts: BackwardFacts) -> tuple[HelperKernel, ...]:
 
 def kernel(facts: BackwardFacts) -> HelperKernel:
     what = "exact_sum: rounds the sums of gradients of learnable inputs"
-    return of_rows("exact_sum", f"exact_sum_{facts.plan.target}", what, parameters(), facts)
+    return of_rows("helpers/exact_sum.cu.j2", f"exact_sum_{facts.plan.target}", what, parameters(), facts)
 
 
 def parameters() -> tuple[Parameter, ...]:

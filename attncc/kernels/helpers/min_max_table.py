@@ -19,7 +19,7 @@ def needed(facts: Facts) -> tuple[HelperKernel, ...]:
 def kernel(dtype: str, target: str) -> HelperKernel:
     return HelperKernel(
         name=f"min_max_table_{dtype}_{target}",
-        template="min_max_table",
+        template="helpers/min_max_table.cu.j2",
         what=f"min_max_table: extremes of blocks, and whether hints hold, of an {dtype} input",
         parameters=parameters(dtype),
         threads=THREADS,

@@ -15,7 +15,7 @@ def kernel(facts: BackwardFacts) -> HelperKernel:
     assert facts.learned_sink is not None
     plan, dtype = facts.plan, facts.learned_sink.dtype
     return of_rows(
-        "sink_gradient",
+        "helpers/sink_gradient.cu.j2",
         f"sink_gradient_{facts.statistics_format}{dtype}_{plan.dtype}_{plan.target}",
         f"sink_gradient: of an {dtype} sink; {plan.dtype}",
         parameters(dtype),

@@ -30,11 +30,11 @@ def kernel(facts: ForwardFacts) -> HelperKernel:
     of_plan = f"{plan.variant.name}_{configuration_of(plan)}_{plan.target}"
     return HelperKernel(
         name=f"tile_lists_{of_plan}",
-        template="tile_lists",
+        template="helpers/tile_lists.cu.j2",
         what=f"tile_lists: the live tiles of each block of {plan.block_q} queries of {of_plan}",
         parameters=facts.parameters(),
         threads=THREADS,
-        entry=f"tile_lists_{plan.variant.name}",
+        own_entry=f"tile_lists_{plan.variant.name}",
         facts=facts,
         prints_variant=True,
     )

@@ -42,7 +42,7 @@ def kernel(facts: ForwardFacts) -> HelperKernel:
     tiles = sum(prod(parts[name].values()) // plan.stages for name in ("v", "v transposed"))  # as loaded, as taken
     return HelperKernel(
         name=f"transpose_values_d{plan.value_head_dim}_k{plan.block_kv}{grid_2d}_{plan.target}",
-        template="transpose_values",
+        template="helpers/transpose_values.cu.j2",
         what=f"transpose_values: V of 8 bits, in tiles of {columns}, as the kernel after it takes them",
         parameters=parameters(),
         threads=THREADS,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from ...diagnostics import Diagnostic
-from ...schedule.plan import Build, Choice, KernelPlan
+from ...schedule.choice import Choice
+from ...schedule.plan import Build, KernelPlan
 from ..family import Asked, Family, Settings, Tiles, Where
 from ..helpers import delta, dq_sum, exact_sum, min_max_table, sink_gradient
 from ..hopper.lacks import lacks

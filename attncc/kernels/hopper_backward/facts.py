@@ -45,7 +45,7 @@ class HopperBackward(BackwardFacts):
 
     @property
     def template(self) -> str:
-        return "backward_hopper"
+        return "hopper_backward/backward_hopper.cu.j2"
 
     @property
     def threads(self) -> int:
@@ -62,8 +62,8 @@ class HopperBackward(BackwardFacts):
 
     @property
     def register_limit(self) -> tuple[int, str]:
-        adder, producer = self.dq_consumer_registers, self.producer_registers
-        return self.consumer_registers, f"what is left by those that add up dQ ({adder}) and load ({producer})"
+        dq_consumer, producer = self.dq_consumer_registers, self.producer_registers
+        return self.consumer_registers, f"what the dQ consumer ({dq_consumer}) and the producer ({producer}) leave"
 
     @property
     def orders_dq(self) -> bool:

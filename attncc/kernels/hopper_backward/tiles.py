@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...schedule.knobs import TILE_KNOBS
-from ...schedule.plan import Build, Choice
+from ...schedule.choice import TILE_KNOBS, Choice
+from ...schedule.plan import Build
 from ..family import Asked, Family, Settings, Tiles
 from ..guess import guess
 from ..instruction_cost import register_pressure

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from ...diagnostics import Diagnostic
-from ...schedule.plan import Build, Choice, KernelPlan
+from ...schedule.choice import Choice
+from ...schedule.plan import Build, KernelPlan
 from ..family import Asked, Family, Settings, Tiles, Where
 from ..helpers import append, combine, min_max_table, tile_lists, transposition
 from ..hopper.lacks import lacks

@@ -38,7 +38,7 @@ class HopperForward(ForwardFacts):
 
     @property
     def template(self) -> str:
-        return "forward_hopper"
+        return "hopper_forward/forward_hopper.cu.j2"
 
     @property
     def threads(self) -> int:
@@ -163,17 +163,17 @@ class HopperForward(ForwardFacts):
 
     @property
     def products(self) -> dict[str, Product]:
-        """S = Q K^T takes both operands from shared memory, or what is held of Q from registers; O += P V takes P from
-        registers and sums over the rows of V."""
-        plan, held = self.plan, self.held_query_steps
+        """S = Q K^T takes both operands from shared memory, and some columns of Q from registers (CUTLASS: SS, RS);
+        O += P V takes P from registers and sums over the rows of V."""
+        plan, rs_steps = self.plan, self.rs_query_steps
         steps, value_steps = (
             -(-count * plan.element_bytes // STEP_BYTES) for count in (plan.padded_head_dim, plan.block_kv)
         )
         turned, columns = not self.transposes_values, plan.padded_value_head_dim
-        scores = Product("multiply_queries_keys", plan.block_kv, steps - held)
-        held_scores = Product("multiply_held_queries_keys", plan.block_kv, held, a_in_registers=True)
+        scores = Product("multiply_queries_keys", plan.block_kv, steps - rs_steps)
+        scores_rs = Product("multiply_queries_keys_rs", plan.block_kv, rs_steps, a_in_registers=True)
         output = Product("multiply_probs_values", columns, value_steps, a_in_registers=True, transposed_b=turned)
-        named = {"scores": scores, "held": held_scores, "output": output}
+        named = {"scores": scores, "scores_rs": scores_rs, "output": output}
         return {name: product for name, product in named.items() if product.steps > 0}
 
     def accumulators(self) -> dict[str, int]:
@@ -207,7 +207,7 @@ class HopperForward(ForwardFacts):
         return min(rest // warpgroups // 8 * 8, _MOST_REGISTERS)
 
     @property
-    def held_query_steps(self) -> int:
+    def rs_query_steps(self) -> int:
         """How many steps of 16 columns of Q each warp keeps in registers, so that products read fewer bytes of shared
         memory: half of them where head dims are small and no second set of scores takes registers."""
         plan = self.plan

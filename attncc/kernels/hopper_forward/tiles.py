@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...analysis.tiles_2d.windows import WINDOW_ROWS
-from ...schedule.knobs import TILE_KNOBS
-from ...schedule.plan import FRAGMENT, Build, Choice
+from ...schedule.choice import TILE_KNOBS, Choice
+from ...schedule.plan import FRAGMENT, Build
 from ...schedule.target import TARGETS
 from ..family import Asked, Family, Settings, Tiles
 from ..guess import guess

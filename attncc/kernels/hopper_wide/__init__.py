@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from ...diagnostics import Diagnostic
-from ...schedule.plan import BACKWARD_PASSES, WIDE_DTYPES, Build, Choice, KernelPlan
+from ...schedule.choice import Choice
+from ...schedule.plan import BACKWARD_PASSES, HEAD_DIM_STEP, NARROW, WIDE_DTYPES, Build, KernelPlan
 from ..family import Asked, Family, Settings, Tiles, Where
 from ..helpers import append, min_max_table
 from .facts import HopperWide
@@ -22,6 +23,7 @@ class HopperWideFamily(Family):
         "patches": "tiles of a 2-D grid: rows of a tile are of all heads of a group",
         **dict.fromkeys(BACKWARD_PASSES, "the backward pass: dK, dV and dQ of such rows are too wide for registers"),
     }
+    judged_by = (NARROW + HEAD_DIM_STEP,)
     helpers = (min_max_table.needed, append.needed)
 
     def lacks(self, build: Build, loop: str) -> str | None:

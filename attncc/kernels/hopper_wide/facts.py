@@ -42,7 +42,7 @@ class HopperWide(Decode):
 
     @property
     def template(self) -> str:
-        return "hopper_wide"
+        return "hopper_wide/hopper_wide.cu.j2"
 
     def serves(self, problem: Problem) -> bool:
         return True

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ...schedule.knobs import Value
-from ...schedule.plan import FRAGMENT, KEY_PASSES, Build, Choice
+from ...schedule.choice import Choice, Value
+from ...schedule.plan import FRAGMENT, KEY_PASSES, Build
 from ...schedule.target import TARGETS
 from ..family import Asked, Family, Settings, Tiles
 from ..guess import guess

@@ -14,7 +14,8 @@ class PortableBackward(BackwardFacts):
 
     @property
     def template(self) -> str:
-        return f"backward_{self.plan.loop}"
+        q_outer = self.plan.loop == "q_outer"
+        return "portable_backward/backward_q_outer.cu.j2" if q_outer else "portable_backward/backward_kv_outer.cu.j2"
 
     def accumulators(self) -> dict[str, int]:
         """S and its gradient, and the gradients that the block owns."""

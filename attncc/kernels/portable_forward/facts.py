@@ -17,7 +17,8 @@ class PortableForward(ForwardFacts):
 
     @property
     def template(self) -> str:
-        return f"forward_{self.plan.loop}"
+        q_outer = self.plan.loop == "q_outer"
+        return "portable_forward/forward_q_outer.cu.j2" if q_outer else "portable_forward/forward_kv_outer.cu.j2"
 
     def accumulators(self) -> dict[str, int]:
         plan = self.plan

@@ -20,7 +20,7 @@ class WideForward(Decode):
 
     @property
     def template(self) -> str:
-        return "wide_forward"
+        return "wide_forward/wide_forward.cu.j2"
 
     def serves(self, problem: Problem) -> bool:
         return self.plan.pass_name == "forward" or super().serves(problem)

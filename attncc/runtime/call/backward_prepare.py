@@ -33,7 +33,7 @@ from .workspace import Workspace
 
 ROW_BLOCK = 16  # rows of a block of statistics, and of the sum of dQ
 _WORD_BYTES = 4
-_ADDER_WARPS = 4  # that add up dQ, each with a place of its own in the queues of dq_semaphore.cuh
+_DQ_CONSUMER_WARPS = 4  # that add up dQ, each with a place of its own in the queues of dq_semaphore.cuh
 _DTYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}
 
 
@@ -171,7 +171,7 @@ class _Numbers:
 
     @classmethod
     def take(cls, workspace: Workspace, heads: int, keys: int, *, ordered: bool) -> _Numbers:
-        words = 1 + heads * (1 + keys * _ADDER_WARPS * ordered)
+        words = 1 + heads * (1 + keys * _DQ_CONSUMER_WARPS * ordered)
         first = workspace.take(words * _WORD_BYTES)
         return cls(first, first + _WORD_BYTES, first + (1 + heads) * _WORD_BYTES, words)
 
@@ -333,7 +333,7 @@ class _Preparation:
         numbers = self._numbers if self._owners else None  # those that it waits for, see finished.cuh
         if numbers is not None:
             step.workspace("finished", numbers.finished)
-            step.set({"group": problem.group, "adders": self._facts.kv_blocks(problem) * _ADDER_WARPS})
+            step.set({"group": problem.group, "dq_consumer_warps": self._facts.kv_blocks(problem) * _DQ_CONSUMER_WARPS})
         yield self._built(step, name, rows, None if numbers is None else EARLY)
 
     def _of_rows(self, name: str, rows: _Rows) -> StepBuilder:

@@ -10,8 +10,8 @@ from attncc.resources import folder
 ROOT = folder("templates")
 TEMPLATES = sorted(ROOT.rglob("*.cu.j2"))
 LEAVES = sorted(ROOT.rglob("*.cuh"))
-NAMING = ("codegen", "operators")  # packages that name the templates of kernels, and some leaves
-CODE = sorted(path for name in NAMING for path in (ROOT.parent / "attncc" / name).glob("*.py"))
+NAMING = ("kernels", "codegen", "operators")  # packages that name the templates of kernels, and some leaves
+CODE = sorted(path for name in NAMING for path in (ROOT.parent / "attncc" / name).rglob("*.py"))
 
 MAX_LINES = 200
 CHOICES_PER_HUNDRED_LINES = 14

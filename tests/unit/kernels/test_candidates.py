@@ -8,7 +8,8 @@ from attncc.compiler import NO_DEFINES, load_specification
 from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
 from attncc.kernels.candidates import Candidates, make_candidates
-from attncc.schedule.knobs import Value
+from attncc.kernels.registry import load
+from attncc.schedule.choice import Value
 from attncc.schedule.plan import Build
 from attncc.schedule.schedule import Schedule
 
@@ -55,6 +56,14 @@ def test_candidates_that_cannot_be_are_left_out() -> None:
     assert [plan.block_kv for plan in candidates(family="hopper", head_dim=256, stages=3).plans()] == [48, 32, 16]
     with pytest.raises(AttnccError, match="A406"):
         next(candidates(family="hopper", head_dim=256, stages=3, block_kv=64).plans())
+
+
+def test_a_family_without_tiles_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a new one is at first."""
+    monkeypatch.setattr(type(load("portable_forward")), "begin", lambda self, asked: iter(()))
+    with pytest.raises(AttnccError, match="A412") as error:
+        assert candidates("sm_80").first
+    assert "tiles for this" in str(error.value)
 
 
 def test_no_tile_stands_twice() -> None:

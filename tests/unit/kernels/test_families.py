@@ -17,7 +17,8 @@ PACKAGE = Path(attncc.__file__).parent
 FOLDERS = {path.parent.name for path in (PACKAGE / "kernels").glob("*/__init__.py") if "FAMILY = " in path.read_text()}
 # Where a family may be asked for by its name: in its own folder, and where it is registered.
 OWN = [PACKAGE / "kernels", PACKAGE / "schedule" / "families.py", PACKAGE / "schedule" / "plan.py"]
-QUESTIONS = re.compile(r"\bplan\.family\b|\.family\s*(==|!=|in\b)|[\"'](hopper|portable)[\"']")
+# The name of a family, unless it is the key of a dict.
+QUESTIONS = re.compile(rf"\bplan\.family\b|\.family\s*(==|!=|in\b)|[\"']({'|'.join(KINDS)})[\"'](?!:)")
 
 
 def test_each_folder_is_registered() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attncc.lsp import words
-from attncc.schedule.knobs import KNOBS
+from attncc.schedule.choice import KNOBS
 from attncc.schedule.target import TARGETS
 from attncc.semantics import builtins
 from attncc.syntax.grammar import keywords

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncc import executor, reference
+from attncc import executor, flex_attention, reference
 from attncc.analysis.algebra.algebra import Algebra
 from attncc.analysis.algebra.ranges import Range, transfer
 from attncc.analysis.mask.intervals import RULES as INTERVALS
 from attncc.analysis.score.gradient import gradient
+from attncc.bench.flex_text import flex_text
 from attncc.codegen import floats, integers
 from attncc.codegen.nodes import FLOAT, INT, LONG, Level, Node, fits_int, leaf
 from attncc.codegen.render import assemble
@@ -28,6 +29,7 @@ from attncc.ir import Apply, Score, Symbol, Type, Variant, apply, const, symbol
 from attncc.operators import OPERATORS, Operator
 from attncc.operators.record import Cuda, OnFloats
 from attncc.package import package_files, prepare
+from attncc.problem import Problem
 from attncc.semantics.load import load
 from attncc.source import SourceFile
 from tests.emulator import kernel
@@ -280,6 +282,33 @@ def test_import_flex_knows_it(name: str, tmp_path: Path) -> None:
         lines = ("import torch", "def mod(score, b, h, q_idx, kv_idx):", f"    return score + torch.{called}(score)\n")
         path.write_text("\n".join(lines))
         assert f"score = score + {name}(score)" in import_flex([f"{path}:mod"], ()).text
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_torch_computes_what_bench_hands_to_flex_attention(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    variant = load(SourceFile(f"{name}.attn", TEXT.format(name))).variants[0]
+    slope, score = np.float32([0.1, -0.2, 0.3, 0.05]), np.linspace(-3, 3, 41)
+    scope: dict[str, Any] = {"torch": torch}
+    exec(flex_text(variant, Problem(1, 4, 4, 16, 16, 16, 16), {"slope": slope}, 0.25).text, scope)
+    _, score_mod = scope["mods"](torch.float64, torch.from_numpy(slope).double())
+    found = score_mod(torch.from_numpy(score), 0, 2, 0, 0).numpy()
+    inputs = Environment({"score": score, "h": np.array(2)}, {"slope": slope.astype(np.float64)})
+    np.testing.assert_allclose(found, evaluate(variant.scores[0].value, inputs), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "called"), [(name, called) for name in FUNCTIONS for called in OPERATORS[name].torch])
+def test_flex_attention_knows_it(name: str, called: str) -> None:
+    torch = pytest.importorskip("torch")
+    places = (torch, torch.nn.functional, torch.special)
+    function = next((getattr(place, called) for place in places if hasattr(place, called)), None)
+    if function is None:
+        pytest.skip(f"torch has no {called}")
+    q, k, v = (torch.randn(1, 2, 24, 16, dtype=torch.float64) for _ in range(3))
+    score = q @ k.mT / 4
+    exact = (score + function(score.abs() + 0.5)).softmax(-1) @ v
+    found = flex_attention(q, k, v, lambda score, b, h, q_idx, kv_idx: score + function(score.abs() + 0.5))
+    torch.testing.assert_close(found, exact)
 
 
 # -------------------------------------------------------------------- what a record lacks

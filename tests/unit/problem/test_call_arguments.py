@@ -43,6 +43,19 @@ def test_kernels_take_what_the_records_say() -> None:
     assert keywords(Kernel.backward) == {**own, "dlse": None, "deterministic": False}
 
 
+def test_kernels_pass_on_what_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each argument by its name: none is dropped on the way, and none takes another's place."""
+    passed: list[Arguments] = []
+    monkeypatch.setattr(Kernel, "called", lambda self, given, stream: passed.append(Arguments(*given)))
+    monkeypatch.setattr(Kernel, "run_backward", lambda self, given, stream=None: passed.append(given.call))
+    kernel = object.__new__(Kernel)
+    kernel(1, 2, 3, doc="ids", **{name: f"given {name}" for name in ARGUMENTS})
+    own = {name: f"given {name}" for name, item in ARGUMENTS.items() if item.backward}
+    kernel.backward(0, 1, 2, 3, None, None, doc="ids", **own)
+    assert passed[0].keywords() == {"doc": "ids", **{name: f"given {name}" for name in ARGUMENTS}}
+    assert {name: value for name, value in passed[1].keywords().items() if name in own} == own
+
+
 @pytest.mark.parametrize("argument", [*ARGUMENTS.values(), *APPENDED], ids=lambda item: item.name)
 def test_no_input_may_have_an_arguments_name(argument: CallArgument) -> None:
     assert argument.name in builtins.CALL_ARGUMENTS
@@ -59,6 +72,7 @@ def test_records_say_what_their_sort_needs(argument: CallArgument) -> None:
     assert len(pointers) <= (argument.sort in (Sort.ARRAY, Sort.SCALAR, Sort.RESULT))
     assert len(numbers) <= (argument.sort in (Sort.SCALAR, Sort.NUMBER))
     assert argument.recorded or argument.sort in (Sort.RESULT, Sort.OPTION)
+    assert argument.sort is not Sort.SCALAR or set(argument.dtypes) <= {"int32", "int64"}, "torch's schema has SymInt"
 
 
 @pytest.mark.parametrize(("variant", "text"), [(CAUSAL, "not used"), (DROPOUT, "an int or a 0-d int64 array")])

@@ -1,22 +1,23 @@
-"""A knob has all of its parts: a field of plans and of what a schedule chooses, and a check of plans that are read."""
+"""A knob has all of its parts: a value in each plan, and a check of plans that are read."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
-from attncc.schedule.knobs import KNOBS
-from attncc.schedule.plan import FOLLOWING, Choice, KernelPlan
+from attncc.schedule.choice import KNOBS
 from attncc.schedule.plan_check import check_plan
 from tests import plans
 
 WITH_DEFAULT = [name for name, knob in KNOBS.items() if knob.default is not None]
 
 
-def test_choices_and_plans_have_a_field_for_each() -> None:
-    assert {item.name for item in fields(Choice)} == {*KNOBS, *FOLLOWING}
-    assert {*KNOBS, *FOLLOWING} <= {item.name for item in fields(KernelPlan)}
+def test_plans_tell_the_value_of_each() -> None:
+    plan = plans.plan(plans.CAUSAL)
+    assert list(plan.knobs) == list(KNOBS)
+    assert all(knob.allows(plan.knobs[name]) for name, knob in KNOBS.items() if name != "block_kv")
+    assert plan.knobs["block_kv"] == plan.block_kv
 
 
 @pytest.mark.parametrize("name", WITH_DEFAULT)

@@ -13,7 +13,7 @@ from attncc.kernels.candidates import make_plan
 from attncc.kernels.hopper_forward.facts import HopperForward
 from attncc.kernels.hopper_forward.tiles import table
 from attncc.kernels.registry import facts_of, kinds
-from attncc.schedule.knobs import Value
+from attncc.schedule.choice import Value
 from attncc.schedule.plan import Build, KernelPlan
 from attncc.schedule.plan_json import from_json, to_json
 from attncc.schedule.schedule import Schedule

@@ -100,7 +100,7 @@ def test_hopper_rounds_dq_early(bench: MakeBench, packed: bool) -> None:
     _, main, rounds = made.cuda.launches
     assert [launch.early for launch in made.cuda.launches] == [False, False, True]
     assert (rounds.params["finished"], rounds.params["group"]) == (main.params["finished"], HEADS // KV_HEADS)
-    assert rounds.params["adders"] == 4 * main.params["kv_blocks"]
+    assert rounds.params["dq_consumer_warps"] == 4 * main.params["kv_blocks"]
 
 
 @pytest.mark.parametrize(

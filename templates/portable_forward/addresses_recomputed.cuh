@@ -1,8 +1,8 @@
 #include "mma/lanes.cuh"
 
-/// Where a lane reads Q, K and V: made anew wherever it does. See aim_ahead.cuh for the other way.
+/// Where a lane reads Q, K and V, computed again at each use. See addresses_ahead.cuh for the other way.
 template <class, int>
-struct Aim {
+struct FragmentAddresses {
     template <class QTile>
     __device__ __forceinline__ typename QTile::Lane query(unsigned queries, int first_row) const {
         return query_lane<QTile>(queries, first_row, threadIdx.x % 32);

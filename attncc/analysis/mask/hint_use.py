@@ -9,7 +9,7 @@ from ...ir import Expr
 from ..algebra.algebra import TRUE
 
 
-class Trust(Enum):
+class HintUse(Enum):
     """What rules make of hints."""
 
     IGNORED = "as if there were none"
@@ -19,9 +19,9 @@ class Trust(Enum):
 
 @dataclass
 class SortedHints:
-    """The trust of one set of rules, and the conditions on uniform values under which it is sound."""
+    """How one set of rules uses hints, and the conditions on uniform values under which that is sound."""
 
-    trust: Trust
+    hint_use: HintUse
     presumed: dict[Expr, None] = field(default_factory=dict)
 
     def presume(self, *conditions: Expr) -> None:

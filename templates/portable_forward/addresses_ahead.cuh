@@ -2,9 +2,9 @@
 #include "common/math.cuh"
 
 /// Where a lane reads Q, K and V: for Q and K found for a tile while the one before is worked on, so that nothing stands
-/// between the tile's arrival and its first fragments. See aim_anew.cuh for the other way.
+/// between the tile's arrival and its first fragments. See addresses_recomputed.cuh for the other way.
 template <class Tile, int ROWS>
-struct Aim {
+struct FragmentAddresses {
     typename Tile::Lane of_query, of_key;  // the second counted from the tile's address
 
     /// Found here and now, of `queries`, ROWS of them a warp. All parts are pinned, though not all are used: the compiler
