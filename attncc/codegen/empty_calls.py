@@ -1,8 +1,9 @@
 """Leaves out of a rendered kernel the calls of functions that do nothing.
 
 Leaf files have interfaces, and one that a kernel doesn't need (no dropout, no cluster, no ping-pong) has functions with
-empty bodies. Calls of those say nothing to a reader. A call goes if it is a whole statement, each definition that it
-may mean is empty, and its arguments can't have effects: they call and change nothing. Then nothing uses the
+empty bodies. Calls of those say nothing to a reader. A call goes if it is a whole statement, or all that a loop or an
+`if` of one line does, each definition that it may mean is empty, and neither its arguments nor the condition can have
+effects: they change nothing, and call nothing but functions that only return what they read. Then nothing uses the
 definitions, and `unused.py` drops them.
 """
 
@@ -16,6 +17,9 @@ _LOCAL = re.compile(r"\bauto (\w+) =|\b[A-Z]\w*&? (\w+)[,)]")  # may hide a func
 _EMPTY_BODY = re.compile(r"[^;{}]*?\)(?: const)? \{\s*\}")
 _STRUCT = re.compile(r"^struct (\w+)[^;(]*?\{\n(.*?)^\};", re.M | re.S)
 _LOOP = re.compile(r"(?:#pragma unroll.*\n *)?for \([^()]*\) ")
+_GUARD = re.compile(r"if \(((?:[^();{}]|\([^();{}]*\))*)\) ")
+_READS = re.compile(r"[^;{}]*?\)(?: const)? \{ return ([^;{}()]*); \}")  # the body of a function that changes nothing
+_CALLED = re.compile(r"(\w+)\(")
 _EFFECT = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)")
 _STATEMENT_ENDS = (";", "{", "}")
 
@@ -55,24 +59,39 @@ def _without(text: str, functions: Sequence[str]) -> str:
     if not functions:
         return text
     names = "|".join(map(re.escape, functions))
-    call = re.compile(rf"^( *)({_LOOP.pattern})?((?:[\w.]|::)*?)\b({names})(?:<[\w, ]*>)?\(([^();{{}}]*)\);\n", re.M)
+    before = rf"^ *(?:{_LOOP.pattern})?(?:{_GUARD.pattern})?"
+    call = re.compile(rf"{before}((?:[\w.]|::)*?)\b(?:{names})(?:<[\w, ]*>)?\(([^();{{}}]*)\);\n(?! *else\b)", re.M)
     return "".join(_pieces(text, call.finditer(text)))
+
+
+def _readers(text: str) -> set[str]:
+    """The names of functions all of which only return what they read."""
+    reading: set[str] = set()
+    others: set[str] = set()
+    for found in _DEFINITION.finditer(text):
+        body = _READS.match(text, found.end())
+        (others if body is None or _EFFECT.search(body[1]) else reading).add(found[2])
+    return reading - others
 
 
 def _pieces(text: str, calls: Iterable[re.Match[str]]) -> Iterator[str]:
     end = 0
+    readers: set[str] | None = None  # few texts need them
     for call in calls:
         start = call.start()
-        if _is_removable(text[:start], call):
+        if readers is None and call[1]:
+            readers = _readers(text)
+        if _is_removable(text[:start], call, readers or set()):
             yield text[end:start]
             end = call.end()
     yield text[end:]
 
 
-def _is_removable(before: str, call: re.Match[str]) -> bool:
+def _is_removable(before: str, call: re.Match[str], readers: set[str]) -> bool:
     """Whether the call is a statement in a block, of what it seems to be, and without effects."""
-    owner, arguments = call[3], call[5]
+    condition, owner, arguments = call[1] or "", call[2], call[3]
     lines = (line.split("//")[0].rstrip() for line in reversed(before.split("\n")))
     in_block = next(filter(None, lines), "").endswith(_STATEMENT_ENDS)
     is_call = not owner or owner.endswith((".", "::"))
-    return in_block and is_call and _EFFECT.search(arguments) is None
+    has_effect = _EFFECT.search(arguments) or _EFFECT.search(condition) or set(_CALLED.findall(condition)) - readers
+    return in_block and is_call and not has_effect

@@ -30,10 +30,9 @@ def _of_plan(plan: KernelPlan) -> Iterator[str]:
     variant = plan.variant
     yield f"{variant.name}, {plan.pass_name} pass: {plan.dtype}, head dim {_head_dims(plan)}, for {plan.target}."
     yield f"Written by attncc {__version__}{_origin(plan)}. Do not edit."
-    if variant.documentation:
-        yield ""
-        yield from _paragraphs(variant.documentation)
     yield ""
+    if variant.documentation:
+        yield from _paragraphs(variant.documentation)  # behind the last one is an empty line
     yield from variant.show().split("\n")
     yield ""
     yield from _schedule(plan)

@@ -65,24 +65,24 @@ def wgmma(
     """
     count, depth = columns // 2, STEP_BYTES // DTYPE_BYTES[dtype]
     a_type = f"const unsigned (&a)[{steps}][4]" if a_in_registers else "unsigned long long a"
-    each_step = _lines(list(_steps(count, steps, a_in_registers)), " ")
-    outputs = _lines([f"SUM_TILE({tile})" for tile in range(columns // 8)])
-    inputs = _lines(list(_inputs(steps, a_in_registers)))
+    each_step = _lines([*_steps(count, steps, a_in_registers), '"}"'], " ")
+    tiles = columns // 8
+    fours = [f"SUM_TILES({tile})" for tile in range(0, tiles - 3, 4)]
+    outputs = _lines([*fours, *(f"SUM_TILE({tile})" for tile in range(4 * len(fours), tiles))])
+    *inputs, last = _lines(list(_inputs(steps, a_in_registers)))
     return "\n".join(
         [
             f"/// sum = A B, added to what it holds if `accumulate`: 64 x {columns}, over {steps} times {depth}.",
             *_step(columns, dtype, a_in_registers, transposed_b),
             f"template <{'' if a_in_registers else 'class ASteps, '}class BSteps>",
-            f"__device__ __forceinline__ void {name}(float (&sum)[{columns // 8}][4],",
+            f"__device__ __forceinline__ void {name}(float (&sum)[{tiles}][4],",
             f"    {a_type}, unsigned long long b, int accumulate) {{",
             "    asm volatile(",
             f'        "{{ .reg .pred first, more; setp.ne.b32 first, %{count}, 0; setp.eq.b32 more, 0, 0;\\n"',
             f'        ".reg .b64 {"b" if a_in_registers else "a, b"};\\n"',
             *(f"        {line}" for line in each_step),
-            '        "}"',
             *(f"        {'  ' if number else ': '}{line}" for number, line in enumerate(outputs)),
-            *(f"        {'  ' if number else ': '}{line}" for number, line in enumerate(inputs)),
-            "    );",
+            *(f"        {'  ' if number else ': '}{line}" for number, line in enumerate([*inputs, f"{last});"])),
             "}",
             "#undef STEP",
         ]

@@ -84,7 +84,7 @@ __device__ __forceinline__ long long uniform_long(long long x) {
 }
 
 template <class T>
-__device__ __forceinline__ T* uniform(T* x) {
+__device__ __forceinline__ T* uniform_pointer(T* x) {
     return (T*)uniform_long((long long)x);
 }
 
@@ -101,7 +101,7 @@ __device__ __forceinline__ long long opaque_long(long long x) {
 }
 
 template <class T>
-__device__ __forceinline__ T* opaque(T* x) {
+__device__ __forceinline__ T* opaque_pointer(T* x) {
     asm volatile("" : "+l"(x));
     return x;
 }

@@ -33,9 +33,7 @@ struct QueryRows {
 
     /// The first slot of the calling warp's rows.
     template <int WARP_ROWS>
-    __device__ __forceinline__ int warp_slot() const {
-        return threadIdx.x / 32 * WARP_ROWS;
-    }
+    __device__ __forceinline__ int warp_slot() const { return threadIdx.x / 32 * WARP_ROWS; }
 
     /// `slot`: the warp's first.
     template <class Dropout, class LaneRows>

@@ -38,20 +38,19 @@ struct Pipeline {
 
     unsigned base;
 
-    __device__ __forceinline__ unsigned keys_full(int stage) const { return base + 8 * stage; }
-    __device__ __forceinline__ unsigned keys_empty(int stage) const { return base + 8 * (STAGES + stage); }
-    __device__ __forceinline__ unsigned values_full(int stage) const { return base + 8 * (2 * STAGES + stage); }
-    __device__ __forceinline__ unsigned values_empty(int stage) const { return base + 8 * (3 * STAGES + stage); }
+    __device__ __forceinline__ unsigned barrier(int number) const { return base + 8 * number; }
+    __device__ __forceinline__ unsigned keys_full(int stage) const { return barrier(stage); }
+    __device__ __forceinline__ unsigned keys_empty(int stage) const { return barrier(STAGES + stage); }
+    __device__ __forceinline__ unsigned values_full(int stage) const { return barrier(2 * STAGES + stage); }
+    __device__ __forceinline__ unsigned values_empty(int stage) const { return barrier(3 * STAGES + stage); }
     __device__ __forceinline__ unsigned loaded_full(int stage) const { return values_full(stage); }
     __device__ __forceinline__ unsigned loaded_empty(int stage) const { return values_empty(stage); }
-    __device__ __forceinline__ unsigned queries_full(int warpgroup) const {
-        return base + 8 * (QUERY_BARRIERS + warpgroup);
-    }
+    __device__ __forceinline__ unsigned queries_full(int warpgroup) const { return barrier(QUERY_BARRIERS + warpgroup); }
     __device__ __forceinline__ unsigned queries_empty(int warpgroup) const {
-        return base + 8 * (QUERY_BARRIERS + WARPGROUPS + warpgroup);
+        return barrier(QUERY_BARRIERS + WARPGROUPS + warpgroup);
     }
-    __device__ __forceinline__ unsigned plan_full() const { return base + 8 * PLAN_BARRIERS; }
-    __device__ __forceinline__ unsigned plan_empty() const { return base + 8 * (PLAN_BARRIERS + 1); }
+    __device__ __forceinline__ unsigned plan_full() const { return barrier(PLAN_BARRIERS); }
+    __device__ __forceinline__ unsigned plan_empty() const { return barrier(PLAN_BARRIERS + 1); }
 
     /// `leaving`: how many warps arrive when they have left a stage.
     __device__ __forceinline__ void init(int leaving) const {

@@ -7,7 +7,7 @@ struct Operands {
     unsigned words[STEPS][4];
 
     /// Those of a step, as soon as its probabilities are there.
-    __device__ __forceinline__ void round(int step, const float (*x)[4]) { pack_probs<Dtype>(words[step], x); }
+    __device__ __forceinline__ void round_step(int step, const float (*x)[4]) { pack_probs<Dtype>(words[step], x); }
 
     /// When the P V before is done.
     __device__ __forceinline__ void hand_over(unsigned (&probs)[STEPS][4], const float (*)[4]) const {

@@ -1,7 +1,7 @@
 /// The A operands of the next P V, rounded when the one before is done: straight into the registers that it read, and no others.
 template <class Dtype, int STEPS>
 struct Operands {
-    __device__ __forceinline__ void round(int, const float (*)[4]) {}
+    __device__ __forceinline__ void round_step(int, const float (*)[4]) {}
 
     __device__ __forceinline__ void hand_over(unsigned (&probs)[STEPS][4], const float (*x)[4]) const {
 #pragma unroll

@@ -76,5 +76,5 @@ __device__ __forceinline__ void load_tile(unsigned tile, const void* source, lon
 /// Loads a tile without a branch, for code that runs under products. No rows at all make a tile of zeros.
 template <class Tile, class Order, int THREADS, int VALID_BYTES>
 __device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
-    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque(source), row_bytes, rows);
+    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque_pointer(source), row_bytes, rows);
 }

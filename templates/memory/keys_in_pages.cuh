@@ -1,4 +1,4 @@
-#include "memory/length_holds.cuh"
+#include "scheduler/grid.cuh"
 #include "memory/pages.cuh"
 
 /// 1, or NaN where the table names a page for the sequence's keys that isn't in the pool: what its results are multiplied by.

@@ -1,4 +1,4 @@
-#include "memory/length_holds.cuh"
+#include "scheduler/grid.cuh"
 
 /// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
 template <class Params>

@@ -7,9 +7,6 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-///
-/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
-/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
 template <int ROW_COUNT, int BYTES_A_ROW>
 struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
@@ -17,6 +14,8 @@ struct SharedTile {
     static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
     static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
 
+    /// The address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
+    /// groups of 8 rows. The part that isn't constant, for each width of panel; what isn't used costs nothing.
     struct Lane {
         unsigned wide, half, quarter;
     };

@@ -11,11 +11,11 @@ struct Unrounded {
     }
 };
 
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
+__device__ __forceinline__ void store_vector(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
 }
 
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
+__device__ __forceinline__ void store_vector(void* target, const unsigned (&x)[4]) {
     *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
 }
 
@@ -27,7 +27,7 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
     Stored::words(high, x.z, x.w);
 #pragma unroll
     for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
-    store_words(target, all);
+    store_vector(target, all);
 }
 
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
@@ -49,13 +49,13 @@ struct ColumnsInPairs {
             Stored::words(high, x[1][0], x[1][1]);
             const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
-            if (columns > 0) store_words(target, packed);
+            if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
-                if (columns > 8 * half) store_words(target + 8 * half, packed);
+                if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
             }
         }
     }

@@ -17,11 +17,9 @@ __device__ __forceinline__ int coordinate(int index, long long stride) { return 
 /// The box from (column, row) on, with the map's number of rows; columns and rows outside the tensor become zeros.
 __device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
                                          int head, int batch) {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
-            target),
-        "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
-        : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2];"
+                 ::"r"(target), "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch) : "memory");
 }
 
 /// Bytes as they are, a multiple of 16. `barrier` expects them already.

@@ -1,5 +1,5 @@
 #include "memory/layout.cuh"
-#include "mma/mma_16bit.cuh"
+#include "mma/load_matrices.cuh"
 
 // V transposed, for P V of 8-bit operands: wgmma sums over what is contiguous in shared memory.
 //

@@ -9,7 +9,7 @@ struct Work {
 
     /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
     template <class Params>
-    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
+    __device__ __forceinline__ long long lse_row(const Params& params, int q_idx) const {
         return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
     }
 };
@@ -21,9 +21,7 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
 template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) {
-    return uniform(x);
-}
+__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
@@ -47,7 +45,7 @@ __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params)
 /// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
-    find_q_rows(work, params);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
     if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
@@ -65,6 +63,13 @@ __device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& wor
 template <class Params>
 __device__ __forceinline__ bool rows_follow_keys(const Params& params) {
     return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
+}
+
+/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
+template <class Params>
+__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
+    return holds ? 1.0f : __int_as_float(0x7fffffff);
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
@@ -102,11 +107,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     sequence = low;
 }
 
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
-}
-
 /// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
 /// `rows_each` rows. The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows
 /// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -123,7 +123,7 @@ __device__ __forceinline__ Work find_queries(const Params& params, int index, in
     work.split = head % splits();
     work.head = head / splits() % heads;
     work.sequence = work.batch_index = head / splits() / heads;
-    find_sequence<BLOCK_Q>(work, params, rows_each);
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }
 

@@ -1,15 +1,7 @@
 #include "scheduler/grid.cuh"
 
-/// Block `index` of queries of persistent kernels.
-template <int BLOCK_Q, bool SPLITS, class Params>
-__device__ __forceinline__ Work find_work(const Params& params, int index) {
-    Work work = find_queries<BLOCK_Q, SPLITS>(params, index, params.num_heads, 1);
-    find_rows(work, params);
-    return work;
-}
-
 /// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
-/// them. Its first lane's answer counts. Thread blocks ask until they are told -1: as none asks for its first block,
+/// them. The warp calls together. Thread blocks ask until they are told -1: as none asks for its first block,
 /// there are `blocks` questions in all, and the last brings the counter back to the 0 where the first found it.
 template <class Params>
 __device__ __forceinline__ int next_work_tile(const Params& params, int index) {
@@ -17,5 +9,5 @@ __device__ __forceinline__ int next_work_tile(const Params& params, int index) {
         index += gridDim.x;
     else if (threadIdx.x % 32 == 0)
         index = atomicInc(params.next_block, params.blocks - 1) + gridDim.x;
-    return index < params.blocks ? index : -1;
+    return __shfl_sync(~0u, index < params.blocks ? index : -1, 0);
 }

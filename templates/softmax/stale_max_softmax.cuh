@@ -15,7 +15,7 @@ struct Normalizer : RunningMax<M_TILES> {
 
     /// `unit`: natural units in one unit of the scores; positive.
     __device__ __forceinline__ explicit Normalizer(float unit) : Base(unit * LOG2_E) {
-        set_max(-NEGATIVE_INFINITY);
+        each_row([&](int m, int r) { offset[m][r] = -NEGATIVE_INFINITY; });
     }
 
     /// Gives all rows the same maximum: minus it, as an exponent.

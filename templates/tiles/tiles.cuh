@@ -14,7 +14,7 @@ struct TileRange {
 
     /// What it keeps of the tile that begins with this slot.
     template <int BLOCK>
-    __device__ __forceinline__ TileKind kind(int slot) const {
+    __device__ __forceinline__ TileKind kind_at(int slot) const {
         const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
         return (TileKind)(meets * (PARTIAL + full));
     }

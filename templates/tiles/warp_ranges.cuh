@@ -47,6 +47,6 @@ struct Ranges {
     template <int BLOCK>
     __device__ __forceinline__ Tile own(const Tile& tile, unsigned thread) const {
         const int first = opaque(tile.kv_first);  // held for the mask in a register of its own, where ptxas would take two
-        return {first, (TileKind)uniform(ranges[thread / 32].template kind<BLOCK>(first))};
+        return {first, (TileKind)uniform(ranges[thread / 32].template kind_at<BLOCK>(first))};
     }
 };

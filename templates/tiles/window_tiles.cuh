@@ -16,7 +16,7 @@ struct WindowTiles {
         while (next >= begin) {
             const int slot = next;
             next = order.before(slot);
-            const unsigned live = of_groups<GROUPS>(own.kind<Order::BLOCK>(slot) != EMPTY);
+            const unsigned live = of_groups<GROUPS>(own.kind_at<Order::BLOCK>(slot) != EMPTY);
             if (live != 0) return {slot, live, 0};
         }
         return {};

@@ -5,6 +5,8 @@ import pytest
 from attncc.codegen.empty_calls import without_empty_calls
 
 NOTHING = "__device__ __forceinline__ void nothing(int) {}\n"
+NOTHING += "__device__ __forceinline__ bool is_even(int y) { return y % 2 == 0; }\n"
+NOTHING += "__device__ __forceinline__ bool changes(int& y) { return y = 1; }\n"
 BODY = "__device__ __forceinline__ void work(X x) {{\n{}    x.done = 1;\n}}\n"
 
 
@@ -25,6 +27,8 @@ def left(statements: str, definitions: str = NOTHING) -> str:
         "    nothing(\n        1);\n",
         "    for (int i = 0; i < 2; ++i) nothing(i);\n",
         "#pragma unroll\n    for (int i = 0; i < 2; ++i) nothing(i);\n",
+        "    if ((y + 1) % 2 == 0) nothing(1);\n",
+        "    if (y && is_even(y)) nothing(1);\n",
     ],
 )
 def test_calls_of_what_does_nothing_go(statement: str) -> None:
@@ -35,7 +39,10 @@ def test_calls_of_what_does_nothing_go(statement: str) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "    if (y) nothing(1);\n",
+        "    if (f(y)) nothing(1);\n",
+        "    if (y++) nothing(1);\n",
+        "    if (changes(y)) nothing(1);\n",
+        "    if (y) nothing(1);\n    else\n        f();\n",
         "    if (y)\n        nothing(1);\n",
         "    if (y)\n        f();\n    else\n        nothing(1);\n",
         "    nothing(f(1));\n",
