@@ -229,7 +229,7 @@ class ForwardFacts(Facts):
     def probs_range(self) -> str:
         """The struct that brings P, times the scales of a cache of 8 bits, into fp16's range."""
         bounded = self.plan.variant.normalize == "softmax" and not self.plan.paged
-        return "ProbsInRange" if bounded else "ProbsOfAnyRange"
+        return "ProbsInRange" if bounded else "ProbsOfAnyRange<M_TILES>"
 
     @property
     def uses_clusters(self) -> bool:

@@ -47,15 +47,19 @@ struct CacheState {
         factor = uniform_float(query_factor);
         of_out = uniform_float(scales.of_out);
         inverse_mantissa = fast_reciprocal(of_out);
-        range = {};
+        range.begin();
     }
 
     /// Makes O of numbers that of values.
     template <int M_TILES, int D_TILES>
     __device__ __forceinline__ void finish(float (&out)[M_TILES][D_TILES][4]) const {
-        const float factor = range.rest() * of_out;
 #pragma unroll
-        for (int i = 0; i < 4 * M_TILES * D_TILES; ++i) out[i / 4 / D_TILES][i / 4 % D_TILES][i % 4] *= factor;
+        for (int row = 0; row < 2 * M_TILES; ++row) {
+            const int m = row / 2, r = row % 2;
+            const float factor = range.rest(m, r) * of_out;
+#pragma unroll
+            for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= factor, out[m][d][2 * r + 1] *= factor;
+        }
     }
 
     /// Makes products of numbers those of keys: multiplies columns of S.

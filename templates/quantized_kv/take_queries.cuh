@@ -46,7 +46,7 @@ __device__ __forceinline__ float largest_query(unsigned queries, int rows) {
 
 /// Makes the first `rows` rows of a tile of Q, which has come, fp16 to be multiplied by keys of 8 bits; the others are zeros. All
 /// THREADS threads take part. Numbers are multiplied by a power of two, so that the largest is near the end of fp16's range:
-/// products are to be multiplied by the factor returned. What is 2^32 times smaller than the largest loses bits by it. The sign of
+/// products are to be multiplied by the factor returned. What is 2^31 times smaller than the largest loses bits by it. The sign of
 /// `scale`, and zero, go to Q too (see take_sign). Of 16 columns the first chunk gets 0, 1, 4, 5, ..., the second 2, 3, 6, 7, ...:
 /// ldmatrix brings a lane four neighbours of K in a word.
 template <class Dtype, class QTile, int THREADS>

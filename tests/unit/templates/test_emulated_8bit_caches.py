@@ -198,6 +198,19 @@ def test_probabilities_of_any_size(kv_dtype: str, paged: bool) -> None:
     check(plan, Call(**given, scale=1e4))
 
 
+def test_small_probabilities_beside_large_ones() -> None:
+    """Two heads, whose P are 1e-11 and 1/2: each row has its own range."""
+    plan = narrow(PLANS["decode"](SIGMOID, "bf16"), "int8")
+    q = np.stack([-np.ones((1, 128)), np.zeros((1, 128))])[None].astype(ml_dtypes.bfloat16)
+    k = np.ones((1, 1, 70, 128), np.int8)
+    v = np.random.default_rng(7).integers(-127, 128, k.shape).astype(np.int8)
+    call = Call(q, k, v, scale=25 / 128)
+    out, _ = forward(plan, call)
+    expected, _ = reference.forward(plan.variant, q, k, v, **call.arguments())
+    error = np.abs(out.astype(np.float64) - expected).max(-1) / np.abs(expected).max(-1)
+    assert (error < 4e-3).all(), error
+
+
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 @EVERY_KIND
 def test_every_number_is_widened_exactly(dtype: str, kv_dtype: str, target: str) -> None:
