@@ -8,6 +8,9 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
+_WHERE = (
+    "The files that this text names are in the source distribution: `pip download --no-deps --no-binary attncc attncc`."
+)
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)]+)\)")
 
 
@@ -28,13 +31,16 @@ def urls(repository: str) -> dict[str, str]:
 
 
 def for_an_index(readme: str, repository: str) -> str:
-    """The text with absolute links to files of the repository; without a repository links become their text, and
-    pictures are left out."""
+    """The text with absolute links to files of the repository. Without a repository links become the paths of files,
+    pictures are left out, and the text says where the files are."""
 
     def replaced(link: re.Match[str]) -> str:
         mark, text, path = link.groups()
         if repository:
             return f"{mark}[{text}]({repository}/{'raw' if mark else 'blob'}/HEAD/{path})"
-        return "" if mark else text
+        if mark:
+            return ""
+        return text if text == path else f"{text} ({path})"
 
-    return re.sub(r"\n{3,}", "\n\n", _LINK.sub(replaced, readme))
+    shown = re.sub(r"\n{3,}", "\n\n", _LINK.sub(replaced, readme))
+    return shown if repository else f"{shown.rstrip()}\n\n{_WHERE}\n"

@@ -37,12 +37,16 @@ _HOMES = {
     "parse": ".api",
 }
 
+_MODULES = ("distributed", "integrations", "jax", "torch")  # users write `attncc.jax.wrap` after `import attncc`
+
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOMES and name not in _MODULES:
         raise AttributeError(f"module 'attncc' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
     found = globals()[name] = getattr(import_module(_HOMES[name], __name__), name)
     return found
 

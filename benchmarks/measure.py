@@ -83,14 +83,15 @@ def record(
     summary: Callable[[list[dict[str, Any]]], str],
     folder: Path,
 ) -> None:
-    """Measures case after case, prints each as it is done, writes all rows, and prints their summary last."""
-    rows = []
+    """Measures case after case, prints and writes what is done after each, and prints a summary of all last."""
+    rows: list[dict[str, Any]] = []
+    path = None
     for case in cases:
         measured = measure(case)
         print(summary(measured), flush=True)
         rows += measured
+        path = write(name, rows, folder)
         torch.cuda.empty_cache()
-    path = write(name, rows, folder)
     print(f"{path}\n{summary(rows)}")
 
 

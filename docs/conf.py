@@ -40,13 +40,14 @@ autodoc_typehints_format = "short"
 maximum_signature_line_length = 100
 
 
-def site_only(_: Any, page: str, text: list[str]) -> None:
+def site_only(app: Any, page: str, text: list[str]) -> None:
     """What pages have on the site alone. The first page is the README and behind it `index.md`, which is the menu."""
     if page.startswith("errors/"):  # `errors.md` lists them: in the menu they would be more than all others
         text[0] = f"---\norphan: true\n---\n{text[0]}"
     if page == "index":
-        readme = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
-        seen = re.sub(r"\]\((?!https?:)", "](../", readme).replace("](../docs/", "](")
+        readme = Path(__file__).parent.parent / "README.md"
+        app.env.note_dependency(str(readme))  # a later build reads it again
+        seen = re.sub(r"\]\((?!https?:)", "](../", readme.read_text("utf-8")).replace("](../docs/", "](")
         text[0] = f"{seen}\n{text[0]}"
 
 

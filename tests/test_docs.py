@@ -31,6 +31,12 @@ def missing_files(text: str) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize("page", [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")], ids=lambda page: page.name)
+def test_powers_stand_in_quotes(page: Path) -> None:
+    """`2**30 - 2**17` without them is 230 - 217, in bold."""
+    assert re.findall(r".*\w\*\*\w.*", re.sub(r"`[^`]*`|^    .*", "", text_of(page), flags=re.M)) == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_exist(page: Path) -> None:
     assert missing_files(text_of(page)) == []

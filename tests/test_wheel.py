@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from email import message_from_bytes
@@ -18,6 +19,7 @@ import pytest
 from hatch_build import for_an_index, urls
 
 ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
@@ -91,6 +93,15 @@ def test_no_link_of_the_description_is_relative(metadata: Message) -> None:
     assert re.findall(r"\]\((?!https://)[^)]*\)", metadata.get_payload()) == []
 
 
+def test_the_source_distribution_has_what_the_description_names(wheel: Path) -> None:
+    (archive,) = wheel.parent.glob("attncc-*.tar.gz")
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    named = {path.partition("#")[0] for path in re.findall(r"\]\((?!https?:)([^)]+)\)", README.read_text("utf-8"))}
+    assert len(named) > 15 and named <= names
+    assert not [name for name in names if name.startswith(("tests/", "editors/", "docs/notebook/"))]
+
+
 def test_twine_has_no_objections(wheel: Path) -> None:
     pytest.importorskip("twine")
     run(sys.executable, "-m", "twine", "check", "--strict", *sorted(wheel.parent.iterdir()), cwd=wheel.parent)
@@ -103,7 +114,8 @@ def test_links_on_a_package_index() -> None:
     shown = for_an_index(TEXT, "https://example.org/attncc")
     assert "[pages](https://example.org/attncc/blob/HEAD/docs/jax.md#calls)" in shown
     assert "![a mask](https://example.org/attncc/raw/HEAD/docs/a.png)" in shown
-    assert for_an_index(TEXT, "") == "pages and [web](https://example.org)\n\nend\n"
+    without = for_an_index(TEXT, "")
+    assert without.startswith("pages (docs/jax.md#calls) and [web](https://example.org)\n\nend\n\nThe files")
     assert urls("https://example.org/attncc")["Repository"] == "https://example.org/attncc"
     assert urls("") == {}
 

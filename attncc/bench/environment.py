@@ -14,6 +14,7 @@ import torch
 
 _PACKAGES = (
     "attncc", "torch", "triton", "cupy-cuda12x", "cupy-cuda13x", "nvidia-cuda-nvrtc", "flash-attn-4", "numpy",
+    "transformers", "jax",
 )  # fmt: skip
 
 

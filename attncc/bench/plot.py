@@ -14,6 +14,11 @@ COLORS = {"attncc": "#2f6f8f", "flex": "#e8a33d", "sdpa": "#7a7a7a", "fa4": "#b0
 
 def save(measured: Sequence[Measured], device: str, path: Path) -> None:
     """Useful TFLOP/s over the length, with the 95% intervals of the medians. Needs matplotlib (ImportError without)."""
+    drawn(measured, device).savefig(path)
+
+
+def drawn(measured: Sequence[Measured], device: str) -> Any:
+    """matplotlib's Figure."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.2), dpi=150, layout="constrained")
@@ -22,15 +27,15 @@ def save(measured: Sequence[Measured], device: str, path: Path) -> None:
     axes.set(title=f"{case.variant.name}, {case.pass_name}, {case.dtype}, {device}", ylabel="useful TFLOP/s")
     lengths = [_label(item) for item in measured]
     axes.set_xticks(range(len(lengths)), lengths)
-    axes.set(xlabel="length" if len(lengths) > 1 else "", ylim=(0, None))
+    axes.set(xlabel="length" if len(lengths) > 1 else "")
     for name, points in _series(measured).items():
         places, values, errors = zip(*points, strict=True)
         low, high = zip(*errors, strict=True)
         axes.errorbar(places, values, yerr=(low, high), marker="o", capsize=3, label=name, color=COLORS.get(name))
-    axes.set_ylim(0, None)
+    axes.set_ylim(0, None)  # only now: a limit that is set ends autoscaling
     axes.grid(axis="y", alpha=0.3)
     axes.legend(frameon=False)
-    figure.savefig(path)
+    return figure
 
 
 def _label(measured: Measured) -> str:

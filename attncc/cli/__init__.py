@@ -106,12 +106,12 @@ def attncc() -> None:
     """An ahead-of-time compiler for attention: a short .attn file becomes a fused CUDA kernel that Python imports.
 
     \b
-    attncc run alibi_documents                  from the file to checked attention, on this GPU or CPU
-    attncc show sliding_window                  the mask and its tiles, as a picture in the terminal
-    attncc explain causal                       tiles skipped, bytes moved, FLOPs, shared memory, registers
-    attncc explain A203                         what an error code means and how to mend it
-    attncc build causal -o generated            then in Python: from generated import causal
-    attncc tune mine.attn                       the fastest tiles on this GPU, written into the file
+    attncc run alibi_documents        from the file to checked attention
+    attncc show sliding_window        the mask and its tiles, as a picture
+    attncc explain causal             tiles skipped, bytes, FLOPs, registers
+    attncc explain A203               what an error code means, how to mend it
+    attncc build causal -o generated  in Python: from generated import causal
+    attncc tune mine.attn             the fastest tiles on this GPU
 
     Exit status: 0 all is well, 1 a diagnostic was printed, 2 the command line itself was wrong,
     130 Ctrl-C ended it.

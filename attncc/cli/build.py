@@ -89,7 +89,7 @@ def command(*, files: tuple[Path, ...], out: Path, kind: str, jobs: int | None, 
     \b
     attncc build specs/causal.attn
     attncc build specs/causal.attn --package hf-kernel -o my-attention
-    attncc build specs/*.attn -o kernels --arch sm_80,sm_90 --dtype bf16,fp16 --head-dim 64,128,192:128
+    attncc build specs/*.attn -o kernels --arch sm_80,sm_90 --head-dim 64,192:128
     python -c 'from generated import causal; help(causal)'
     """
     from ..package import prepare, write, write_hf_kernel

@@ -29,7 +29,7 @@ def command(files: tuple[Path, ...], defines: dict[str, int | float | bool], all
 
     \b
     attncc check specs/*.attn
-    attncc check mine.attn -D width=512 --format json   what is proven, as an object
+    attncc check mine.attn --format json   what is proven, as an object
     git show HEAD:mine.attn | attncc check -
     """
     found: list[Diagnostic] = []

@@ -50,16 +50,16 @@ def rich_console() -> Console:
     return Console(width=None if sys.stdout.isatty() else COLUMNS, highlight=False)
 
 
-def wrapped(text: str, hanging: int = 0) -> str:
+def wrapped(text: str, hanging: int = 0, columns: int = COLUMNS) -> str:
     """Lines of at most 80 columns; what goes on from a line stands so many columns to the right of its begin."""
-    return "\n".join(_wrapped_line(line, hanging) for line in text.split("\n"))
+    return "\n".join(_wrapped_line(line, hanging, columns) for line in text.split("\n"))
 
 
-def _wrapped_line(line: str, hanging: int) -> str:
+def _wrapped_line(line: str, hanging: int, columns: int) -> str:
     indent = len(line) - len(line.lstrip())
     return textwrap.fill(
         line.lstrip(),
-        COLUMNS,
+        columns,
         initial_indent=" " * indent,
         subsequent_indent=" " * (indent + hanging),
         break_long_words=False,
@@ -80,11 +80,19 @@ class Steps:
         start = time.perf_counter()
         yield result.append
         if self.shown:
-            seconds = time.perf_counter() - start
-            head, *more = "".join(result).split("\n")
-            click.echo(f"{click.style(f'{name:<9}', bold=True)} {head:<79}  {duration(seconds):>8}")
+            head, *more = _beside("".join(result), f"{duration(time.perf_counter() - start):>8}")
+            click.echo(f"{click.style(f'{name:<9}', bold=True)} {head}")
             for line in more:
                 click.echo(f"{'':<9} {line}")
+
+
+def _beside(text: str, note: str) -> list[str]:
+    """Lines that fit beside the name of a step. The note stands to the right of the first line that has room for it."""
+    width = COLUMNS - 10
+    lines = wrapped(text, hanging=2, columns=width).split("\n")
+    room = next((number for number, line in enumerate(lines) if len(line) + 2 + len(note) <= width), len(lines))
+    lines[room : room + 1] = [f"{''.join(lines[room : room + 1]):<{width - len(note)}}{note}"]
+    return lines
 
 
 def duration(seconds: float) -> str:

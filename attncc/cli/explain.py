@@ -116,7 +116,7 @@ def command(*, what: Path | str, **given: Any) -> None:
     \b
     attncc explain specs/sliding_window.attn --q-len 16384
     attncc explain specs/documents.attn -i doc=doc.npy --batch 2 --device a100
-    attncc explain causal --q-len 1 --heads 32 --kv-heads 8 --head-dim 128 --kv-lens 100,5000,128000
+    attncc explain causal --q-len 1 --kv-heads 8 --kv-lens 100,5000,128000
     attncc explain causal --head-dim 128 --measure --pass backward
     attncc explain A203
     """

@@ -20,8 +20,8 @@ def command(allow_imports: tuple[Path, ...], stdio: bool) -> None:
     of a mask, types, completion, definitions, formatting, figures of a call above each variant.
 
     \b
-    attncc lsp                               as an editor's settings have it: docs/editors.md
-    attncc lsp --allow-imports ../shared     a folder that specs may import from, besides their own
+    attncc lsp                            what an editor starts: docs/editors.md
+    attncc lsp --allow-imports ../shared  a folder that specs may import from
     """
     try:
         from ..lsp.server import make_server

@@ -16,11 +16,25 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OWN_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+class OwnFile(click.Path):
+    """A .attn file that the command writes: none of the library."""
+
+    def __init__(self, stdin: bool = False) -> None:
+        super().__init__(exists=True, dir_okay=False, allow_dash=stdin, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from .. import library
+
+        if library.find(value) is not None and not Path(value).exists():
+            instead = f"for one of your own, `attncc new mine --like {value}`"
+            self.fail(f"`{value}` ships with attncc, and this command writes its file: {instead}", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 STDIN = Path("-")
-OWN_FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+OWN_FILE = OwnFile()
+OWN_FILE_OR_STDIN = OwnFile(stdin=True)
 
 
 class SpecFile(click.ParamType[Path]):
@@ -40,7 +54,7 @@ class SpecFile(click.ParamType[Path]):
         if shipped is not None:
             return shipped
         try:
-            return self._files.convert(value, param, ctx)
+            return Path(self._files.convert(value, param, ctx))
         except click.BadParameter as error:
             self.fail("\n".join(filter(None, (error.message, library.advice(value)))), param, ctx)
 

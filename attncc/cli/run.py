@@ -61,8 +61,8 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
     further off than rounding explains.
 
     \b
-    attncc run specs/alibi_documents.attn
-    attncc run specs/sliding_window.attn -D width=64 --q-len 1 --kv-len 5000 --heads 8 --kv-heads 2
+    attncc run alibi_documents
+    attncc run sliding_window -D width=64 --q-len 1 --kv-len 5000 --kv-heads 2
     attncc run mine.attn --device cpu -i prefix=100
     """
     from ..executor.run import bind_for
@@ -127,10 +127,12 @@ def _parsed(specification: Specification) -> str:
         "schedule": len(specification.schedules),
     }
     parts = [f"{count} {what}{'s' * (count > 1)}" for what, count in counts.items() if count]
-    return ", ".join([f"variant {variant.name}", *parts])
+    return f"{variant.name}{': ' * bool(parts)}{', '.join(parts)}"
 
 
 def _shapes(q: Any, k: Any, v: Any) -> str:
+    if q.shape == k.shape == v.shape:
+        return f"q, k, v {list(q.shape)}"
     return f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
 
 
@@ -190,8 +192,8 @@ def _analysed(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> 
     total = sum(sum(kinds.values()) for kinds in counts)
     shares = [f"{sum(kinds[kind] for kinds in counts) / total:.0%} {kind.name.lower()}" for kind in TileKind]
     tables = ", ".join(min_max_table.input for min_max_table in plan.rules.min_max_tables)
-    made = f"; min/max tables of {tables}" if tables else ""
-    made += f"; {', '.join(plan.rules.sorted_hints)} verified to be nondecreasing" if plan.rules.sorted_hints else ""
+    made = f"\nmin/max tables of {tables}" if tables else ""
+    made += f"\n{', '.join(plan.rules.sorted_hints)} verified to be nondecreasing" if plan.rules.sorted_hints else ""
     return f"{plan.pass_name}, tiles of {plan.block_q} x {plan.block_kv}: {', '.join(shares)}{made}"
 
 
@@ -289,7 +291,8 @@ def _check(variant: Variant, arrays: tuple[Any, ...], call: dict[str, Any], out:
 
 
 def _judged(accuracy: Accuracy) -> str:
-    verdict = f"{'within' if accuracy.holds else 'OUTSIDE'} the accuracy rule\n{accuracy}"
+    errors = str(accuracy).replace(", ", "\n")
+    verdict = f"{'within' if accuracy.holds else 'OUTSIDE'} the accuracy rule\n{errors}"
     rows = accuracy.undefined_rows
     if not rows:
         return verdict

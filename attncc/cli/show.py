@@ -80,7 +80,7 @@ def command(
     attncc show specs/prefix_lm.attn -i prefix_len=lengths.npy --png mask.png
     attncc show specs/documents.attn --q-len 4096 --svg documents.svg
     attncc show specs/causal.attn --stage rules
-    attncc show specs/causal.attn --stage cuda --arch sm_90a --head-dim 128 -o causal.cu
+    attncc show causal --stage cuda --arch sm_90a --head-dim 128 -o causal.cu
     """
     stages.check_options(ctx, stage)
     if stage is not None:

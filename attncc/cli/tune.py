@@ -111,7 +111,7 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
     \b
     attncc tune mine.attn --head-dim 128
     attncc tune mine.attn --pass backward --budget 2m
-    attncc tune mine.attn --dry-run --q-len 1 --kv-len 8192 --heads 32 --kv-heads 8
+    attncc tune mine.attn --dry-run --q-len 1 --kv-len 8192 --kv-heads 8
     """
     session = _session(file, given)
     interrupted = _run(session, given["budget"])

@@ -29,7 +29,6 @@ class AttnLexer(RegexLexer):  # type: ignore[misc]  # pygments has no types
     name = "attn"
     aliases: ClassVar[list[str]] = ["attn"]
     filenames: ClassVar[list[str]] = ["*.attn"]
-    url = "https://pypi.org/project/attncc/"
 
     tokens: ClassVar[dict[str, list[object]]] = {
         "root": [

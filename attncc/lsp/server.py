@@ -255,7 +255,7 @@ class Session:
     def _address(self, path: Path) -> str:
         """As the editor has it open, else that of the file."""
         whole = os.path.normpath(path.absolute())
-        opened = self.server.workspace.text_documents
+        opened = [text.uri for text in self.server.workspace.text_documents.values()]  # the keys are unquoted
         own = (uri for uri in opened if os.path.normpath(_path(uri).absolute()) == whole)
         return next(own, None) or Path(whole).as_uri()
 

@@ -58,11 +58,11 @@ def tiles_svg(shown: Tiles) -> str:
 
 
 def _document(width: int, title: str, parts: Sequence[str]) -> str:
-    """On white, which dark notebooks need."""
+    """On white, which dark notebooks need; no wider than the page."""
     height, shown = TOP + SIDE + BELOW, escape(title)
     lines = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'font-family="sans-serif" font-size="11" fill="#222">',
+        'style="max-width:100%;height:auto" font-family="sans-serif" font-size="11" fill="#222">',
         f"<title>{shown}</title>",
         f'<rect width="{width}" height="{height}" rx="4" fill="white"/>',
         f'<text x="{LEFT}" y="20" font-size="13" font-weight="bold">{shown}</text>',

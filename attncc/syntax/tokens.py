@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 
 from lark import Token
 from lark.exceptions import UnexpectedCharacters
@@ -27,6 +27,8 @@ _OPENING, _CLOSING = ("LPAR", "LSQB", "LBRACE"), ("RPAR", "RSQB", "RBRACE")
 # A string without its closing quote or in single ones, letters that names don't have, or a run of another character.
 _STRAY = re.compile(r""""[^"\n]*|'[^'\n]*'?|\w+|(.)\1*""", re.DOTALL)
 
+_COMMENT_OF_C = re.compile(r"/\*(?:[\s\S]*?\*/|.*)")  # one that isn't closed ends with its line
+
 
 def tokenize(source: SourceFile, diagnostics: Diagnostics) -> list[Token]:
     """The tokens of a text, without comments, the end token last.
@@ -38,6 +40,7 @@ def tokenize(source: SourceFile, diagnostics: Diagnostics) -> list[Token]:
     if len(tokens) > MAX_TOKENS or len(source.text) > MAX_BYTES:
         raise AttnccError(_too_long(source, tokens[-1:]))
     end = tokens[-1].end_pos if tokens else 0
+    tokens = _without_comments_of_c(source, tokens, diagnostics)
     tokens.append(Token(END, "", start_pos=end, end_pos=end))
     _check_version(source, tokens)
     _check_nesting(source, tokens)
@@ -79,6 +82,26 @@ def _lex(source: SourceFile) -> Iterator[Token]:
             assert stray is not None
             state.line_ctr.feed(stray[0])
             yield Token(STRAY, stray[0], start_pos=stray.start(), end_pos=stray.end())
+
+
+def _without_comments_of_c(source: SourceFile, tokens: list[Token], diagnostics: Diagnostics) -> list[Token]:
+    """Says of each `/* … */` what comments look like, and takes it for one. No expression has `/*` in it."""
+    if "/*" not in source.text:
+        return tokens
+    places = [span(source, token) for token in tokens]
+    begins = {first.start for first, second in pairwise(places) if source.text[first.start : second.end] == "/*"}
+    found, end = [], 0
+    for token, at in zip(tokens, places, strict=True):
+        if at.start < end:
+            continue
+        if at.start not in begins:
+            found.append(token)
+            continue
+        comment = _COMMENT_OF_C.match(source.text, at.start)
+        end = comment.end() if comment else at.end
+        opening, help_ = Span(source, at.start, at.start + 2), "write `#` before it, on each of its lines"
+        diagnostics.add(Diagnostic("A003", "comments begin with `#`, and end with the line", opening, help=help_))
+    return found
 
 
 def _check_version(source: SourceFile, tokens: list[Token]) -> None:

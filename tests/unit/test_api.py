@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -338,3 +341,23 @@ def test_an_unknown_argument_is_not_its_own_correction() -> None:
     with pytest.raises(AttnccError, match="A608") as caught:
         attncc.parse(TWO, variant="one").reference(q, q, q, stream=3)
     assert "`stream`?" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("library", "names"),
+    [("jax", "jax.wrap"), ("torch", "torch.Attention"), ("torch", "distributed.plan"),
+     ("transformers", "integrations.transformers.register")],
+)  # fmt: skip
+def test_modules_are_there_after_import_attncc(library: str, names: str) -> None:
+    """As pages write them, `attncc.jax.wrap`. A process of its own: here others may have imported them."""
+    pytest.importorskip(library)
+    subprocess.run([sys.executable, "-c", f"import attncc; attncc.{names}"], check=True)
+
+
+def test_help_asks_for_no_library() -> None:
+    members = dict(inspect.getmembers(attncc))
+    assert "compile" in members
+    with pytest.raises(AttributeError, match="has no attribute 'nobody'"):
+        attncc.nobody  # noqa: B018
+    with pytest.raises(AttributeError, match="has no attribute 'nobody'"):
+        attncc.integrations.nobody  # noqa: B018

@@ -17,7 +17,7 @@ from tests.unit.bench.benched import SMALL, Counting, case, shipped, torch, vari
 
 from attncc.bench import flex, peers  # isort: skip
 from attncc.bench.measure import Bench, Measured, Row  # isort: skip
-from attncc.bench.plot import save  # isort: skip
+from attncc.bench.plot import drawn, save  # isort: skip
 from attncc.bench.table import text  # isort: skip
 
 
@@ -242,3 +242,15 @@ def test_the_plot(cases: int, tmp_path: Any) -> None:
     pytest.importorskip("matplotlib")
     save([measured("causal", against=("sdpa", "fa4"))] * cases, "a GPU", tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize("tflops", [400.0, 1e-3])
+def test_the_plot_shows_every_point(tflops: float) -> None:
+    """With its interval, above a vertical axis that begins at 0."""
+    pytest.importorskip("matplotlib")
+    found = measured("causal", against=("sdpa",))
+    found = replace(found, rows=tuple(replace(row, tflops=tflops) for row in found.rows))
+    (axes,) = drawn([found, found], "a GPU").axes
+    least, most = axes.get_ylim()
+    assert least == 0 and tflops < most < 1.2 * tflops
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["attncc", "sdpa"]

@@ -46,7 +46,8 @@ def test_a_name_stands_for_its_file() -> None:
 
 @pytest.mark.parametrize("name", ["fmt", "tune"])
 def test_what_is_written_is_the_users_own(name: str) -> None:
-    assert "does not exist" in run(name, "causal", status=2)
+    assert "`attncc new mine --like causal`" in run(name, "causal", status=2)
+    assert "does not exist" in run(name, "nobody.attn", status=2)
 
 
 @pytest.mark.parametrize("like", ["causal", "alibi_documents", "morton_natten"])

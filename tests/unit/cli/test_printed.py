@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attncc.cli import COMMANDS
 from attncc.resources import folder
 from tests.test_cli import run
 
@@ -73,3 +74,9 @@ def test_little_that_is_kept_is_warned_of(command: list[str], tmp_path: Path) ->
     assert "order the positions by the remainder" in shown.output
     assert "A304" not in run(*command, "causal", "--q-len", 1024).output
     assert "A304" not in run(*command, "causal", "--q-len", 1, "--kv-len", 4096).output
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_fits_80_columns(command: str) -> None:
+    lines = run(*command.split(), "--help").output.splitlines()
+    assert len(lines) > 5 and max(map(len, lines)) <= 80

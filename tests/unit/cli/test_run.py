@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from click.testing import CliRunner
 
 from attncc import executor
 from attncc.cli import attncc
+from attncc.cli.console import _beside
 from attncc.cli.run import _check, _judged
 from attncc.diagnostics import AttnccError, Diagnostic
 from attncc.reference import Accuracy
@@ -59,3 +62,18 @@ def test_nan_elsewhere_and_numbers_where_there_is_none_are_errors() -> None:
     assert "rows are" not in _judged(checked("score = score + 1"))
     assert not checked("score = score + 1", wrong=float("nan")).holds
     assert not checked("score = log(score * scale)", wrong=1).holds
+
+
+def test_steps_fit_80_columns_and_times_stand_below_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attncc.package.write", no_compiler)
+    arguments = "--device", "cpu", "--q-len", "40", "--kv-len", "50", "--kv-heads", "2"
+    lines = CliRunner().invoke(attncc, ["run", "alibi_documents", *arguments]).output.splitlines()
+    timed = [line for line in lines if re.search(r"  \d[\d.]* m?s$", line)]
+    assert len(timed) == 6 and {len(line) for line in timed} == {80}
+    assert max(map(len, lines)) == 80
+
+
+@pytest.mark.parametrize(("length", "lines"), [(60, 1), (61, 2)])
+def test_a_time_without_room_stands_on_a_line_of_its_own(length: int, lines: int) -> None:
+    shown = _beside("x" * length, "12.0 ms ")
+    assert len(shown) == lines and shown[-1].endswith("12.0 ms ") and len(shown[-1]) == 70

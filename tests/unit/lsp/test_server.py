@@ -222,12 +222,15 @@ def test_the_text_of_an_open_import_counts(session: Session, tmp_path: Path) -> 
     session.play(scene)
 
 
-def test_a_changed_file_that_is_not_open_counts(session: Session, tmp_path: Path) -> None:
-    other = tmp_path / "other.attn"
+@pytest.mark.parametrize("folder", ["specs", "specs of Łódź"])
+def test_a_changed_file_that_is_not_open_counts(session: Session, tmp_path: Path, folder: str) -> None:
+    """The answer comes under the URI that the editor sent, in folders with spaces too."""
+    (tmp_path / folder).mkdir()
+    other = tmp_path / folder / "other.attn"
     text = 'attn 1\nimport "other.attn"\nvariant v { keep if far() }\n'
 
     async def scene(editor: Editor) -> None:
-        uri = editor.open(tmp_path / "mine.attn", text)
+        uri = editor.open(tmp_path / folder / "mine.attn", text)
         assert [item.code for item in await editor.diagnostics(uri, 1)] == ["A107"]
         other.write_text("attn 1\nmask far() = kv_idx > 9\n")
         created = types.FileEvent(other.as_uri(), types.FileChangeType.Created)

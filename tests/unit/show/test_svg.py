@@ -74,3 +74,10 @@ def test_bars_are_as_long_as_rows_keep() -> None:
 def test_titles_are_escaped() -> None:
     root = ElementTree.fromstring(svg(SHOWN))
     assert root.find(f"{SVG}title").text == "a < b"  # type: ignore[union-attr]
+
+
+def test_pictures_are_no_wider_than_the_page() -> None:
+    """A browser scales what has a viewBox, where its size may shrink."""
+    for shown in (svg(SHOWN), tiles_svg(SHOWN)):
+        root = ElementTree.fromstring(shown)
+        assert root.get("style") == "max-width:100%;height:auto" and root.get("viewBox")
