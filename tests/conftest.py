@@ -25,7 +25,7 @@ from tests.kernels import LARGE_PAGES, MOST_PROCESSES
 PROCESS_BYTES = 8 << 30  # of the GPU's memory, for each process that shares its tests
 TURNS = Path(__file__)  # a file that processes lock
 OF_GPU = ("gpu", "meaning")  # the folders with tests that need one
-ALL_OF_GPU = re.compile(r"^pytestmark = pytest\.mark\.gpu$", re.M)  # in files whose tests all need one
+ALL_OF = re.compile(r"^pytestmark = pytest\.mark\.(gpu|slow)$", re.M)  # in files whose tests all have this mark
 Golden = Callable[[Path, str], None]
 
 
@@ -103,17 +103,21 @@ def _case(item: pytest.Item) -> Compilation | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`pytest -m gpu` reads no other folder: each of its processes would, for as long as it takes to read these. Nor do
-    tests without a GPU read files that all need one, whose cases take longer to list than to leave out."""
+    """`pytest -m gpu` reads no other folder: each of its processes would, for as long as it takes to read these. Files
+    whose tests all have a mark that isn't asked for aren't read either: to list their cases and to import what they
+    need takes longer than to leave them out."""
     inside = collection_path.relative_to(Path(__file__).parent).parts
     other_folder = bool(inside) and inside[0] not in OF_GPU and config.option.markexpr == "gpu"
     return True if other_folder or _left_out(collection_path, config) else None
 
 
 def _left_out(path: Path, config: pytest.Config) -> bool:
-    """Whether all of a file's tests are for a GPU, and those aren't asked for."""
-    without_gpu = re.search(r"\bnot gpu\b", config.option.markexpr) is not None
-    return without_gpu and path.match("gpu/test_*.py") and ALL_OF_GPU.search(path.read_text()) is not None
+    """Whether all of a file's tests have a mark that `-m` says no to."""
+    refused = re.findall(r"\bnot (gpu|slow)\b", config.option.markexpr)
+    if not refused or not path.match("test_*.py"):
+        return False
+    found = ALL_OF.search(path.read_text(encoding="utf-8"))
+    return found is not None and found[1] in refused
 
 
 def pytest_collection() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
+
+from tests.ranks import run_ranks  # noqa: E402  (needs torch)
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -93,10 +93,18 @@ def test_tokens_are_the_same_with_a_paged_cache(
     assert "all 24 tokens are the same" in capsys.readouterr().out
 
 
-def test_processes_that_share_sequences_train_as_one_does() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
-    command = [sys.executable, str(EXAMPLES / "train_long.py"), "--rows", "64", "--steps", "3"]
-    shown = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True).stdout
+def test_processes_that_share_sequences_train_as_one_does(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Processes come from the server that tests have; to start as the example's own do takes seconds each."""
+    monkeypatch.syspath_prepend(EXAMPLES)  # the processes import it by its name
+    monkeypatch.setattr(sys, "argv", ["train_long.py", "--rows", "64", "--steps", "3"])
+    monkeypatch.setattr(torch.multiprocessing, "spawn", run_ranks)
+    for name in ("NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST"):  # it sets them; put back behind this test
+        monkeypatch.setenv(name, "")
+    loaded("train_long").main()
+    shown = capfd.readouterr().out
+    assert "rank" in shown  # the plan, which a process prints
     losses = re.findall(r"loss ([\d.]+) of 2 processes, ([\d.]+) of one", shown)
     assert len(losses) == 3
     assert len({own for own, _ in losses}) == 3

@@ -212,10 +212,10 @@ def _compiled(header: str, text: str) -> ctypes.CDLL:
     device alone: to read the standard library again takes as long as a small kernel."""
     device = _device()
     folder = device.parent
-    _make(folder / f"{header}.gch", "-Og", "-x", "c++-header", str(_HERE / header))
+    _make(folder / f"{header}.gch", "-O0", "-x", "c++-header", str(_HERE / header))
     source = folder / f"{_digest(header + text)}.cpp"
     source.write_text(f'#include "{header}"\n{text}')
-    options = ("-Og", "-shared", "-nostdlib", f"-Wl,-rpath,{folder}", f"-I{folder}", f"-I{_HERE}")
+    options = ("-O0", "-shared", "-nostdlib", f"-Wl,-rpath,{folder}", f"-I{folder}", f"-I{_HERE}")
     return ctypes.CDLL(str(_make(source.with_suffix(".so"), *options, str(source), str(device))))
 
 

@@ -1,9 +1,10 @@
-"""`attncc tune` from the command line to the file, on a simulated GPU; kernels are compiled for real."""
+"""`attncc tune` from the command line to the file, on a simulated GPU. All tests but one compile kernels for real."""
 
 from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from click.testing import CliRunner, Result
 from attncc.cli import attncc
 from attncc.cli.interrupts import Interrupted
 from attncc.runtime.cuda.driver import Device
-from tests.unit.tune.machines import SimulatedMachine, never
+from attncc.tune.session import Session
+from tests.unit.tune.machines import SimulatedMachine, made, never
 
 BODY = "attn 1\n\nvariant mine {\n    keep if q_pos >= kv_idx\n}\n\n"
 BRACES = "schedule fast for mine on sm_80 {\n    block_kv = {64, 96}  # keys\n}\n"
@@ -127,8 +129,11 @@ def test_a_budget_is_a_time(path: Path, machines: Machines, given: str) -> None:
     assert "write a time as in 60s, or 2m" in run("tune", path, f"--budget={given}", status=2).output
 
 
-def test_a_range_of_lengths(path: Path, machines: Machines) -> None:
-    """It gets a schedule of its own, made of tiles; what the file has for all lengths is the one to beat, and stays."""
+def test_a_range_of_lengths(path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets a schedule of its own, made of tiles; what the file has for all lengths is the one to beat, and stays.
+
+    Without braces the tuner tries some sixty kernels: none is compiled here."""
+    monkeypatch.setattr("attncc.tune.session.Session", partial(Session, make=made(never)))
     run("tune", path, *SIZES, "--lengths", "64..128")
     own = "schedule fast for mine on sm_80 for lengths 64..128 {\n"
     assert path.read_text().startswith(BODY + BRACES + "\n" + own)

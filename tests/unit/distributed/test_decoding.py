@@ -15,12 +15,13 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("torch without gloo", allow_module_level=True)
 
+from tests.ranks import run_ranks  # noqa: E402  (needs torch)
 from tests.unit.distributed import decoding  # noqa: E402  (needs torch)
 
 
 @pytest.mark.parametrize("rest", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_ranks_together_find_what_one_process_does(tmp_path: Path, rest: bool) -> None:
-    torch.multiprocessing.spawn(decoding.process, (str(tmp_path), rest), nprocs=4)
+    run_ranks(decoding.process, (str(tmp_path), rest), 4)
     found: list[dict[str, Any]] = [json.loads(Path(tmp_path, f"{rank}.json").read_text("utf-8")) for rank in range(4)]
     for ranks in decoding.RANKS:
         wanted = {case.name for case, numbers in decoding.chosen(rest=rest) if ranks in numbers}

@@ -199,21 +199,21 @@ def test_a_text_that_is_no_plan_is_refused() -> None:
 
 # -------------------------------------------------------------------- simulated for many GPUs
 
+MOST = {8: 50, 64: 1000}  # milliseconds of planning: 64 k tokens on 8 GPUs, 512 k on 64
 
-def check(row: Row) -> None:
-    assert row.plan.masks[0].share_of_ideal >= 0.95, row
-    assert 1 <= row.over_least <= 1.1, row
+
+def is_soon(row: Row) -> bool:
+    """Or the second time: other tests run beside."""
+    most = MOST.get(row.ranks)
+    if most is None or row.milliseconds < most:
+        return True
+    (again,) = rows((row.ranks,), (row.mask,))
+    return again.milliseconds < most
 
 
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.name)
-def test_up_to_64_gpus_are_busy_and_receive_little(mask: Any) -> None:
+def test_up_to_64_gpus_are_busy_receive_little_and_are_planned_soon(mask: Any) -> None:
     for row in rows(masks=(mask,)):
-        check(row)
-
-
-def test_planning_takes_little_time() -> None:
-    """64 k tokens on 8 GPUs and 512 k on 64. The least of two, as other tests run beside."""
-    for ranks, most in ((8, 50), (64, 1000)):
-        for mask in MASKS[:4]:
-            spent = [row.milliseconds for row in (*rows((ranks,), (mask,)), *rows((ranks,), (mask,)))]
-            assert min(spent) < most, (mask.name, ranks, spent)
+        assert row.plan.masks[0].share_of_ideal >= 0.95, row
+        assert 1 <= row.over_least <= 1.1, row
+        assert is_soon(row), row

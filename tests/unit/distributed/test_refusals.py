@@ -12,13 +12,14 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("torch without gloo", allow_module_level=True)
 
+from tests.ranks import run_ranks  # noqa: E402  (needs torch)
 from tests.unit.distributed import refusals  # noqa: E402  (needs torch)
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("ranks")
-    torch.multiprocessing.spawn(refusals.process, (str(folder),), nprocs=2)
+    run_ranks(refusals.process, (str(folder),), 2)
     return [json.loads(Path(folder, f"{rank}.json").read_text("utf-8")) for rank in range(2)]
 
 

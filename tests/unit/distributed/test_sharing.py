@@ -12,6 +12,7 @@ pytest.importorskip("torch.distributed")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("torch without gloo", allow_module_level=True)
 
+from tests.ranks import run_ranks  # noqa: E402  (needs torch)
 from tests.unit.distributed import sharing  # noqa: E402  (needs torch)
 
 Troubles = dict[str, dict[str, str]]
@@ -19,7 +20,7 @@ Troubles = dict[str, dict[str, str]]
 
 def troubles(folder: Path, *, rest: bool) -> list[Troubles]:
     """Of each process, by ranks and case. Four are started once for all, since each takes seconds to import torch."""
-    torch.multiprocessing.spawn(sharing.process, (str(folder), rest), nprocs=max(sharing.RANKS))
+    run_ranks(sharing.process, (str(folder), rest), max(sharing.RANKS))
     return [json.loads(Path(folder, f"{rank}.json").read_text("utf-8")) for rank in range(max(sharing.RANKS))]
 
 

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("torch without gloo", allow_module_level=True)
 
+from tests.ranks import run_ranks  # noqa: E402  (needs torch)
 from tests.unit.distributed import training  # noqa: E402  (needs torch)
 
 WAYS = ("ddp", "ddp, checkpointed", "ddp, compiled", "fsdp", "fsdp, checkpointed", "fsdp, compiled", "compiled")
@@ -20,7 +21,7 @@ WAYS = ("ddp", "ddp, checkpointed", "ddp, compiled", "fsdp", "fsdp, checkpointed
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("ranks")
-    torch.multiprocessing.spawn(training.process, (str(folder),), nprocs=training.WORLD)
+    run_ranks(training.process, (str(folder),), training.WORLD)
     return [json.loads(Path(folder, f"{rank}.json").read_text("utf-8")) for rank in range(training.WORLD)]
 
 

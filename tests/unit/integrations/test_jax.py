@@ -18,6 +18,7 @@ from attncc.diagnostics import AttnccError
 jax = pytest.importorskip("jax")
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_disable_most_optimizations", True)  # programs run once: to compile them is what takes time
 
 import jax.numpy as jnp  # noqa: E402  (after importorskip)
 from jax.sharding import AxisType, PartitionSpec  # noqa: E402
@@ -49,6 +50,7 @@ def wrapped(source: str, dtype: str = "fp32") -> Any:
     return attncc.jax.wrap(attncc.compile(source, dtype=dtype, head_dim=D))
 
 
+@jax.jit  # one program, where each operation would be one
 def attention(q: Any, k: Any, v: Any, slope: Any, cap: Any) -> Any:
     """The variant `sloped` in layout bhsd, of one document."""
     k, v = (jnp.repeat(x, HEADS // KV_HEADS, 1) for x in (k, v))
@@ -64,6 +66,7 @@ _DOC = jnp.arange(KV_LEN) // 4
 OFFSET, DOC = jnp.zeros(BATCH, jnp.int32), jnp.broadcast_to(_DOC, (BATCH, KV_LEN))
 
 
+@cache
 def operands(dtype: Any = jnp.float32) -> tuple[Any, ...]:
     shapes = (BATCH, HEADS, Q_LEN, D), (BATCH, KV_HEADS, KV_LEN, D), (BATCH, KV_HEADS, KV_LEN, D)
     keys = jax.random.split(jax.random.key(0), 3)

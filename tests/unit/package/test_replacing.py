@@ -18,9 +18,9 @@ from attncc.machine_code import Compiled
 from attncc.package import prepare, staging, write, writer
 from attncc.package.staging import earlier_variants, staged
 from attncc.package.text import MARK
-from attncc.settle import Settled, settle
+from attncc.settle import Settled
 from tests import elf
-from tests.unit.package.made import compiled
+from tests.unit.package.made import compiled, settled
 
 SMALL: dict[str, Any] = {"archs": ["sm_90"], "dtypes": ["fp16"], "head_dims": [16]}
 
@@ -118,7 +118,7 @@ def is_new(found: dict[str, bytes], before: dict[str, bytes]) -> bool:
 
 def _prepared(packages: Any) -> tuple[Any, dict[str, Settled], dict[str, Compiled]]:
     """What `write` hands on once everything is compiled."""
-    found = {writer.kernel_name(item.first): settle(item) for package in packages for item in package.candidates}
+    found = {writer.kernel_name(item.first): settled(item) for package in packages for item in package.candidates}
     others = {
         name: compiled(source, target)
         for package in packages

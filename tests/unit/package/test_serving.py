@@ -19,6 +19,7 @@ SPEC = "attn 1\nimport masks\nvariant mine { keep if causal() }\n"
 NEW = ["k_new", "v_new", "rotary", "interleaved"]
 
 
+@pytest.mark.usefixtures("compiles_nothing")  # tests/unit/kernels/helpers/test_append.py does
 def test_they_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "kernels_for_serving"
     build(SPEC, out, archs=["sm_80"], dtypes=["fp16"], head_dims=[16], serving=True)
@@ -37,6 +38,7 @@ def test_they_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(found, mine(q, k, v)) and np.array_equal(caches[0][:, :, :5], k)
 
 
+@pytest.mark.usefixtures("compiles_nothing")
 def test_others_have_no_such_arguments(tmp_path: Path) -> None:
     (package,) = prepare(SPEC, archs=["sm_80"], dtypes=["fp16"], head_dims=[16])
     text = init_text(package.specification.variant, package.plans, package.origin)

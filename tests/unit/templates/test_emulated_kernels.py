@@ -338,11 +338,14 @@ def test_rows_that_a_proof_calls_never_empty_may_weigh_nothing() -> None:
     ],
 )
 def test_whole_tiles_take_the_cheap_form_of_score_lines(lines, scale) -> None:
-    inputs = "input slope: f32[head]\ninput rows: f32[batch, q]"
+    slope, rows = np.float32([0.5, -0.3]), np.linspace(-9, 9, 40, dtype=np.float32)[None]
+    known = {"slope": ("f32[head]", slope), "rows": ("f32[batch, q]", rows)}
+    used = {name: item for name, item in known.items() if name in lines}
+    inputs = "\n".join(f"input {name}: {kind}" for name, (kind, _) in used.items())
     text = f"attn 1\nvariant scored {{\n{inputs}\nkeep if kv_idx >= 9\n{lines}\n}}\n"
     plan = plan_of(text, "bf16", (32, 32), block_q=32, block_kv=32, warps=2, stages=2)
     assert plan.rules.bounds_suffice
-    given = {"slope": np.float32([0.5, -0.3]), "rows": np.linspace(-9, 9, 40, dtype=np.float32)[None]}
+    given = {name: array for name, (_, array) in used.items()}
     call = Call(*qkv(plan, (1, 2, 40), (1, 2, 150)), scale=scale, inputs=given)
     out, lse = forward(plan, call)
     expected, expected_lse = reference.forward(plan.variant, call.q, call.k, call.v, **call.arguments())

@@ -1,11 +1,8 @@
-"""Calls that torch records: gradients, torch.compile, autocast, checkpoints, seeds, DDP. On the CPU executor."""
+"""Calls that torch records: gradients, torch.compile, autocast, checkpoints, seeds. On the CPU executor."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -368,7 +365,7 @@ def test_checkpoints_replay_dropout(reentrant: bool) -> None:
         assert alike(gradients(again), gradients(plain))
 
 
-# -------------------------------------------------------------------- torch.compile, autocast, DDP
+# -------------------------------------------------------------------- torch.compile, autocast
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -455,32 +452,3 @@ def test_autocast_to_a_type_that_was_not_built(grad: bool) -> None:
     single = kernel(SIGMOID, "fp32")  # as it is without autocast
     with torch.autocast("cpu", torch.float16), torch.set_grad_enabled(grad):
         assert single(*operands(torch.float32)).dtype == torch.float32
-
-
-DDP = """
-import sys, torch, attncc
-import torch.distributed as dist
-from attncc.torch import Attention
-rank, folder = int(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-kernel = attncc.compile(open(f"{folder}/spec.attn").read(), dtype="fp32", head_dim=16)
-model = torch.nn.parallel.DistributedDataParallel(Attention(kernel, slope=torch.ones(4)))
-q = torch.full((1, 4, 8, 16), float(rank + 1)) * torch.linspace(-1, 1, 8)[:, None]
-model(q, q[:, :2], q[:, :2]).square().sum().backward()
-torch.save(model.module.slope.grad, f"{folder}/{rank}.pt")
-dist.destroy_process_group()
-"""
-BIASED = (
-    "attn 1\nvariant biased {\n input slope: f32[head] learnable\n score = score - slope[h] * abs(q_pos - kv_idx)\n}"
-)
-
-
-def test_ddp_averages_the_gradients_of_learnable_inputs(tmp_path: Path) -> None:
-    (tmp_path / "spec.attn").write_text(BIASED)
-    root = Path(attncc.__file__).parent.parent
-    command = [sys.executable, "-c", DDP]
-    running = [subprocess.Popen([*command, str(rank), str(tmp_path)], cwd=root) for rank in range(2)]
-    assert [process.wait(timeout=100) for process in running] == [0, 0]
-    both = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
-    assert torch.equal(*both)
-    assert both[0].any()

@@ -1,0 +1,30 @@
+"""A module with a learnable input under DistributedDataParallel: what each process runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import attncc
+from attncc.torch import Attention
+
+WORLD = 2
+BIASED = """attn 1
+variant biased {
+    input slope: f32[head] learnable
+    score = score - slope[h] * abs(q_pos - kv_idx)
+}
+"""
+
+
+def process(rank: int, folder: str) -> None:
+    """Writes the gradient of the slopes."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=WORLD)
+    kernel = attncc.compile(BIASED, dtype="fp32", head_dim=16)
+    model = torch.nn.parallel.DistributedDataParallel(Attention(kernel, slope=torch.ones(4)))
+    q = torch.full((1, 4, 8, 16), float(rank + 1)) * torch.linspace(-1, 1, 8)[:, None]
+    model(q, q[:, :2], q[:, :2]).square().sum().backward()
+    torch.save(model.module.slope.grad, Path(folder, f"{rank}.pt"))
+    dist.destroy_process_group()
