@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .diagnostics import AttnccError, Diagnostic
-from .ir import Axis, Expr, Input, Load, Type, Variant, apply, symbol
+from .ir import Axis, Expr, Input, Load, Symbol, Type, Variant, apply, symbol
 
 Q_DESCALE, K_DESCALE, V_DESCALE = DESCALES = ("q_descale", "k_descale", "v_descale")
+PRODUCT_SCALE = "product_scale"  # a symbol of code generation alone
 
 
 def with_descales(variant: Variant) -> Variant:
@@ -30,6 +31,12 @@ def descaled(variant: Variant) -> bool:
 def score_descale() -> Expr:
     """What the product of a row of q and one of k is multiplied by, beside the scale."""
     return apply("mul", _descale(Q_DESCALE), _descale(K_DESCALE))
+
+
+def product_scale(variant: Variant) -> Symbol:
+    """What makes the score of the product of a row of q and one of k, as a kernel holds them. Lines that read `scale`
+    mean it without descales."""
+    return Symbol(Type.FLOAT, PRODUCT_SCALE if descaled(variant) else "scale")
 
 
 def value_descale() -> Expr:

@@ -57,19 +57,29 @@ def of_constants(expr: Apply) -> bool | int | float:
         return value
 
 
-def _evaluate(expr: Expr, environment: Environment, values: dict[Expr, Array]) -> Array:
-    for node in _order(expr):  # not by calls in calls: rules of tiles may be deeper than Python's limit
-        if node not in values:
-            values[node] = _compute(node, environment, values)
+def _evaluate(expr: Expr, environment: Environment, lets: dict[str, Array]) -> Array:
+    """`lets`: values so far. No other value is kept beyond its last use: a thousand arrays may be more than memory."""
+    values: dict[Expr, Array] = {}
+    for node, read_last in _order(expr):  # not by calls in calls: rules of tiles may be deeper than Python's limit
+        values[node] = _compute(node, environment, values, lets)
+        for child in read_last:
+            del values[child]
     return values[expr]
 
 
 @lru_cache(maxsize=512)  # rules are evaluated for some tiles at a time
-def _order(expr: Expr) -> tuple[Expr, ...]:
-    return tuple(walk(expr))
+def _order(expr: Expr) -> tuple[tuple[Expr, tuple[Expr, ...]], ...]:
+    """The nodes, each after its children, and with those of them that no later one reads."""
+    nodes, found = tuple(walk(expr)), []
+    read: set[Expr] = set()
+    for node in reversed(nodes):
+        last = dict.fromkeys(child for child in node.children if child not in read)
+        read.update(last)
+        found.append((node, tuple(last)))
+    return tuple(reversed(found))
 
 
-def _compute(expr: Expr, environment: Environment, values: dict[Expr, Array]) -> Array:
+def _compute(expr: Expr, environment: Environment, values: dict[Expr, Array], lets: dict[str, Array]) -> Array:
     """The value of a node, given those of its children."""
     match expr:
         case Apply():
@@ -79,7 +89,9 @@ def _compute(expr: Expr, environment: Environment, values: dict[Expr, Array]) ->
         case Symbol():
             return _typed(environment.symbols[expr.name], expr.type, environment)
         case Local():
-            return _evaluate(environment.lets[expr.name].value, environment, values)
+            if expr.name not in lets:
+                lets[expr.name] = _evaluate(environment.lets[expr.name].value, environment, lets)
+            return lets[expr.name]
         case Load():
             indices = [values[index] for index in expr.indices]
             return _typed(read(environment.inputs[expr.input], indices), expr.type, environment)

@@ -25,12 +25,18 @@ from .kernels.decode.facts import Decode
 from .kernels.helpers.tile_lists import TileLists
 from .kernels.live_tiles import most_tiles
 from .kernels.registry import facts_of, forward_facts, kinds
+from .kernels.wide_forward.facts import WideForward
 from .problem import Problem
 from .problem.masks import bind_mask
 from .runtime.call.splits import choose_splits
 from .schedule.plan import DTYPE_BYTES, KernelPlan
 from .schedule.schedule import Schedule
 from .schedule.target import TARGETS
+
+LATENTS = "V in K"  # the order of calls whose v is the first columns of k, where a kernel loads those once
+MOST_LINES = 64  # of a mask: of more nobody asks which leaves tiles PARTIAL, and each takes an analysis of its own
+# Operations of keep lines on pairs, for all that is counted: more takes seconds, and an estimate serves as well.
+MOST_WORK = 2e8
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,7 @@ class Explanation:
     device: Device
     pairs: int
     kept_pairs: int
+    counted: bool  # all of them; else in some rows, chosen at random
     useful_flops: int
     splits: int  # of each row's keys; where the call chooses, what it is expected to choose
     orders: tuple[Order, ...]
@@ -108,6 +115,7 @@ class Explanation:
             "splits": self.splits,
             "pairs": self.pairs,
             "kept_pairs": self.kept_pairs,
+            "kept_pairs_counted": self.counted,
             "computed_pairs": self.computed_pairs,
             "useful_flops": self.useful_flops,
             "tiles": self.way_out,
@@ -125,9 +133,9 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     """
     work, element_bytes = workload(plan, problem), DTYPE_BYTES[plan.dtype]
     pairs = problem.batch * problem.num_heads * problem.q_len * problem.kv_len
-    kept, splits = kept_pairs(plan, problem, inputs), expected_splits(plan, problem, device)
+    (kept, counted), splits = kept_pairs(plan, problem, inputs), expected_splits(plan, problem, device)
 
-    def tiled(name: str, of: KernelPlan) -> Order:
+    def tiled(name: str, of: KernelPlan, work: cost.Workload = work) -> Order:
         distinct = tallies(of, problem, inputs)
         seen = distinct * (problem.batch // len(distinct))
         if of.loop == "kv_outer":
@@ -143,8 +151,11 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     bound = roofline(flops, traffic, device, element_bytes)
     orders = [Order("standard", None, flops, traffic.total, {}, bound)]
     orders += [tiled(name, of) for name, of in _tiled_plans(plan).items()]
+    facts = facts_of(plan)
+    if isinstance(facts, WideForward) and facts.latent_stages:
+        orders.append(tiled(LATENTS, plan, replace(work, v_in_k=True)))
     useful, partial = cost.useful_flops(work, kept), partial_tiles(plan, problem, inputs)
-    return Explanation(plan, problem, device, pairs, kept, useful, splits, tuple(orders), partial)
+    return Explanation(plan, problem, device, pairs, kept, counted, useful, splits, tuple(orders), partial)
 
 
 def way_out(plan: KernelPlan, problem: Problem) -> str:
@@ -171,10 +182,10 @@ def partial_tiles(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any])
     """For each keep line the tiles, over all heads, that stay PARTIAL and would if there were no other line.
 
     So a tile may count for several lines; each is a reason why its mask must be evaluated. Not of windows, which begin
-    where all lines together say.
+    where all lines together say, nor of masks of more than `MOST_LINES`.
     """
     keeps = plan.variant.keeps
-    if not skips(plan) or plan.rules.columns is not None:
+    if not skips(plan) or plan.rules.columns is not None or len(keeps) > MOST_LINES:
         return ()
     if len(keeps) == 1:
         distinct = tallies(plan, problem, inputs)
@@ -234,16 +245,20 @@ def _both_partial(kinds: NDArray[np.uint8], others: NDArray[np.uint8], problem: 
     return int(np.count_nonzero(both)) * (problem.num_heads // heads)
 
 
-def kept_pairs(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> int:
-    """Over all sequences and heads."""
+def kept_pairs(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> tuple[int, bool]:
+    """Over all sequences and heads; and whether they were counted, or estimated from some rows."""
     plan = _in_1d(plan)  # a mask keeps the same pairs, whatever tiles they lie in
     distinct = sequences(plan.variant, plan.rules, problem, inputs)
-    kept = (
-        cost.kept_pairs(plan.variant, piece, environment, problem.num_heads)
+    work = MOST_WORK / (len(distinct) * -(-problem.q_len // plan.block_q))
+    found = [
+        cost.sampled_pairs(
+            plan.variant, piece, environment, problem.num_heads, work / np.size(environment.symbols["h"])
+        )
         for seen, environment in distinct
         for piece in plan_pieces(plan, seen)
-    )
-    return sum(kept) * (problem.batch // len(distinct))
+    ]
+    kept = sum(pairs for pairs, _ in found) * (problem.batch // len(distinct))
+    return round(kept), all(exact for _, exact in found)
 
 
 def _in_1d(plan: KernelPlan) -> KernelPlan:

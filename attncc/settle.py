@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from .codegen.render import KernelSource, render
-from .diagnostics import AttnccError
+from .diagnostics import AttnccError, Diagnostic
 from .kernels.candidates import Candidates
 from .kernels.registry import facts_of, family_of
 from .machine_code import Compiled, compiled, submit
@@ -23,6 +23,7 @@ from .runtime.cuda.nvrtc import Cubin
 from .runtime.cuda.nvrtc_pool import abandon
 from .runtime.store.choices import Tried, hash_of, recall, remember
 from .schedule.plan import KernelPlan
+from .schedule.target import TARGETS
 
 # Longer code isn't good, if any other is: a quiet core compiles 5,000 to 7,000 instructions a second, and a kernel
 # should take about a second, or of a backward pass two.
@@ -31,9 +32,9 @@ LONGEST_WIDE_CODE = 10_000  # of wide heads: it has the loop twice, and smaller 
 # Bytes of spills, stored and loaded, that cost less than a slower family would: docs/notebook/2026-11-spills.md.
 FEW_SPILLS = 256
 MOST_AT_ONCE = 3  # more candidates than that a kernel seldom needs
-# What says of a candidate that it can't be judged, while others may be: too much time or memory for NVRTC, and two
-# accounts of what it takes that differ.
-_NOT_JUDGED = {"A907", "A908", "A909"}
+# What says of a candidate that it can't be, while others may: more shared memory than there is, too much time or memory
+# for NVRTC, and two accounts of what it takes that differ.
+_NOT_JUDGED = {"A406", "A907", "A908", "A909"}
 
 
 @dataclass(frozen=True)
@@ -197,11 +198,30 @@ def _rendered(plan: KernelPlan) -> KernelSource:
 
 def _attempt(plan: KernelPlan, source: KernelSource, begun: Future[Cubin] | None = None) -> _Attempt:
     try:
-        return _Attempt(plan, source, compiled(source, plan.target, begun))
+        found = compiled(source, plan.target, begun)
+        _check_shared_memory(found, plan)
+        return _Attempt(plan, source, found)
     except AttnccError as error:
         if not _NOT_JUDGED.issuperset(item.code for item in error.diagnostics):
             raise
         return _Attempt(plan, source, error)
+
+
+def _check_shared_memory(found: Compiled, plan: KernelPlan) -> None:
+    """AttnccError A406 for a kernel that no driver would load: what a variant's own values take of shared memory is
+    known when they are compiled."""
+    tiles, rest, limit = found.code.shared_bytes, found.resources.shared_bytes, TARGETS[plan.target].shared_bytes
+    if tiles + rest > limit:
+        what = f"the tiles take {tiles} bytes of shared memory, the rest of the kernel {rest}"
+        raise AttnccError(
+            Diagnostic(
+                "A406",
+                f"{what}; {plan.target} lends a block {limit}",
+                plan.variant.span,
+                notes=(f"the rest holds what the lines of {plan.variant.name} ask of all pairs of a block",),
+                help="choose smaller tiles or fewer stages, or let the lines read fewer inputs",
+            )
+        )
 
 
 def longest_code(plan: KernelPlan) -> int:

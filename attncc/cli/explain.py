@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..schedule.plan import KernelPlan
 
 _WIDENS = "; a portable one on every target, since tiles of the cache become 16 bits on their way"
+_OF_LATENTS = " V in K: calls whose v is the first columns of k, as in MLA, load rows of k once."
 MOST_LINES = 10  # of a mask, that are named with the tiles that each leaves partial
 
 CODE = re.compile(r"A\d{3}", re.IGNORECASE)
@@ -287,6 +288,7 @@ def _settled(candidates: Candidates) -> tuple[KernelPlan, Resources | str]:
 
 
 def _print(explained: Explanation, resources: Resources | str | None, drawn: Mapping[str, plausible.Drawn]) -> None:
+    from ..explain import LATENTS
     from .check import describe
 
     plan, problem = explained.plan, explained.problem
@@ -300,10 +302,13 @@ def _print(explained: Explanation, resources: Resources | str | None, drawn: Map
     rich_console().print(_orders(explained))
     share = explained.kept_pairs / max(explained.pairs, 1)
     notes = (
-        f"{share:.2%} of the pairs are kept: {explained.useful_flops / 1e9:,.4g} useful GFLOP. `standard` writes S and "
-        "P to HBM and reads them back; Algorithm 1 is FlashAttention's with the paper's blocks; kv_outer (its order) "
+        f"{'' if explained.counted else 'about '}{share:.2%} of the pairs are kept"
+        f"{'' if explained.counted else ' (of rows chosen at random: all would take long)'}: "
+        f"{explained.useful_flops / 1e9:,.4g} useful GFLOP. `standard` writes S and P "
+        "to HBM and reads them back; Algorithm 1 is FlashAttention's with the paper's blocks; kv_outer (its order) "
         "and q_outer (FlashAttention-2's) are the kernels, whose blocks also fit the registers. ms is the least that "
         f"the {explained.device.name} can take, by its roofline, and what bounds it."
+        f"{_OF_LATENTS * any(order.name == LATENTS for order in explained.orders)}"
     )
     click.echo(f"\n{wrapped(notes)}\n")
     click.echo("\n".join(wrapped(line, 15 - len(line) + len(line.lstrip())) for line in _kernel(explained, resources)))

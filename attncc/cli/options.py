@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class OwnFile(click.Path):
-    """A .attn file that the command writes: none of the library."""
+    """A .attn file of the user's: a command that writes it, or builds from it, names it."""
 
     def __init__(self, stdin: bool = False) -> None:
         super().__init__(exists=True, dir_okay=False, allow_dash=stdin, path_type=Path)
@@ -26,6 +26,8 @@ class OwnFile(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from .. import library
 
+        if str(value) == "-" and not self.allow_dash:
+            self.fail("this command wants a file: `-` is taken by check, explain, fmt and show", param, ctx)
         if library.find(value) is not None and not Path(value).exists():
             instead = f"for one of your own, `attncc new mine --like {value}`"
             self.fail(f"`{value}` ships with attncc, and this command writes its file: {instead}", param, ctx)
@@ -48,8 +50,6 @@ class SpecFile(click.ParamType[Path]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         from .. import library
 
-        if str(value) == "-" and self._files is OWN_FILE:
-            self.fail("this command wants a file: `-` is taken by check, explain, fmt and show", param, ctx)
         shipped = library.find(value)
         if shipped is not None:
             return shipped

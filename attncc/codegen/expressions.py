@@ -5,13 +5,14 @@ from __future__ import annotations
 from ..analysis.algebra.places import PLACE_SYMBOLS, place_ranges
 from ..analysis.algebra.ranges import StaticRanges
 from ..analysis.rules import sorted_name
+from ..descales import PRODUCT_SCALE, descaled
 from ..ir import OFFSET_SYMBOL, TILE_SYMBOLS, Apply, Const, Expr, Load, Local, Search, Symbol, Type, symbol
 from ..kernels.parameters import field_name, packed_axis, packed_side
 from ..kernels.registry import facts_of
 from ..schedule.plan import KernelPlan
 from . import floats, integers
 from .loads import Address, load, search, sorted_hint
-from .nodes import BOOL, FLOAT, INT, LONG, Level, Node, Precedence, fits_int, int_literal, leaf
+from .nodes import BOOL, CALL_SCALE, FLOAT, INT, LONG, SCALE, Level, Node, Precedence, fits_int, int_literal, leaf
 
 _CONTEXT = frozenset({"b", "h", "kv_h", "q_len", "kv_len", "q_start", "kv_start", "q_offset", "scale"})
 
@@ -83,14 +84,18 @@ class Lowering:
     def _symbol(self, name: str) -> Node:
         if name == "score":
             return self.score
-        if name == "scale":
-            return leaf(FLOAT, "ctx.scale")
+        if name in ("scale", PRODUCT_SCALE):
+            return CALL_SCALE if self._apart(name) else SCALE
         if name == "head_dim":
             return int_literal(self.plan.head_dim)
         if "__size" in name:
             input_name, _, axis = name.rpartition("__size")
             return self.size(input_name, int(axis))
         return self._int_symbol(name)
+
+    def _apart(self, name: str) -> bool:
+        """Whether a symbol is the scale without the descales that the kernel's own has."""
+        return name == "scale" and descaled(self.plan.variant)
 
     def _int_symbol(self, name: str) -> Node:
         bounds = self._ranges.symbol(name)

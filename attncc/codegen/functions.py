@@ -155,6 +155,14 @@ class Body:
         self._span: Span | None = None
         self._uses = self._count(roots)
 
+    def __contains__(self, node: Node) -> bool:
+        """Whether a value has a name here already."""
+        return node in self._locals
+
+    def reads(self, node: Node) -> bool:
+        """Whether a value is below a root, or is one."""
+        return node in self._uses
+
     def value(self, node: Node, span: Span | None = None) -> str:
         """The text of a root; lines are added for what it shares with others and what bears a name."""
         self._span = span

@@ -160,3 +160,8 @@ def int_literal(value: int) -> Node:
 
 def fits_int(bounds: tuple[int, int]) -> bool:
     return bounds[0] >= INT32_MIN and bounds[1] <= INT32_MAX
+
+
+SCALE = leaf(FLOAT, "ctx.scale")
+# A field that takes the scale before descales of 8-bit operands join it.
+CALL_SCALE = Form("{0}", Precedence.PRIMARY, (Precedence.TERNARY,), cost=0).node(FLOAT, SCALE).called("call_scale")

@@ -8,7 +8,7 @@ from ..kernels.parameters import Parameter
 from ..quoting import cuda_comment
 from .functions import Body, Fields
 from .line_marks import WIDTH, Line, marked
-from .nodes import Level, Node
+from .nodes import CALL_SCALE, Level, Node
 
 FUNCTION, CALLED_FUNCTION = "__device__ __forceinline__", "__device__ __noinline__"
 
@@ -51,9 +51,14 @@ def context(fields: Fields, scale: Node | None, descale: Node | None) -> str:
         body.add("// NaN: the call gives no scale.")
         body.add(f"if (params.scale != params.scale) ctx.scale = {value};")
     if descale is not None:
+        if (call_scale := fields.interner.intern(CALL_SCALE)) in hoisted:  # for lines that read `scale`
+            body.assign(call_scale, f"ctx.{hoisted[call_scale]}", None)
+        elif body.reads(call_scale):
+            body.value(call_scale)
         body.add(f"ctx.scale *= {body.value(descale)};")
     for node in _in_order(hoisted):
-        body.assign(node, f"ctx.{hoisted[node]}", fields.spans[node])
+        if node not in body:
+            body.assign(node, f"ctx.{hoisted[node]}", fields.spans[node])
     head = "Context make_context(const Params& params, const AnyWork& work, int h, int kv_h)"
     struct = _struct("Context", [*_CONTEXT, *_hoisted_lines(fields, Level.UNIFORM)])
     made = make_function(head, [*body.lines, Line("return ctx;")])

@@ -90,6 +90,8 @@ def attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> An
         torch._dynamo.graph_break(msg=f"attncc A714: {trouble['what']}")
     if trouble or operator is None or options.fallback is not None:
         return torch.compiler.disable(_attend)(query, key, value, mods, options)
+    if options.kernel_options:
+        _warn_of_options()
     masks = mask_mods(mods.block_mask, mods.mask_mod)
     score_mod = _same if mods.score_mod is None else mods.score_mod
     given = _beside_mods(options)
@@ -163,6 +165,10 @@ def _warn_of_options() -> None:
     what = "kernel_options are those of torch's kernels, and have no effect on attncc's"
     help = "leave them out; a schedule does the same for a .attn file"
     warn(Diagnostic("A715", what, help=help, severity="warning"), stacklevel=5)
+
+
+# Dynamo calls what is marked so itself, once for each graph, and leaves nothing of it in that.
+torch.compiler.assume_constant_result(_warn_of_options)
 
 
 def _results(out: Any, lse: Any, options: Options) -> Any:

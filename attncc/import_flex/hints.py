@@ -20,6 +20,7 @@ _MADE_BY = {
     **dict.fromkeys(("rand", "randn", "linspace"), "f32"),
     **dict.fromkeys((name for function in FLOAT_FUNCTIONS for name in OPERATORS[function].torch), "f32"),
     **dict.fromkeys(("randint", "bincount", "argsort", "argmax", "searchsorted", "bucketize", "randperm"), "i64"),
+    "arange": "i64",  # of ints
 }
 # Methods whose result has the shape of their tensor.
 KEEP_SHAPE = frozenset(
@@ -42,7 +43,7 @@ def dtype(node: ast.expr) -> str | None:
     if function in _DTYPES and isinstance(node.func, ast.Attribute) and not node.args:
         return _DTYPES[function]
     if function in _MADE_BY:
-        return _MADE_BY[function]
+        return "f32" if function == "arange" and any(map(_is_float, node.args)) else _MADE_BY[function]
     if function not in _KEEPS_DTYPE:
         return None
     inner = node.args[0] if function == "Parameter" and node.args else getattr(node.func, "value", node)
@@ -63,6 +64,10 @@ def is_parameter(node: ast.expr) -> bool:
 def names_parameter(node: ast.expr | None) -> bool:
     """`nn.Parameter`, called or as an annotation."""
     return _last(node) == "Parameter"
+
+
+def _is_float(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, float)
 
 
 def _last(node: ast.expr | None) -> str:

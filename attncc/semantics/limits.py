@@ -27,6 +27,10 @@ MAX_STEPS_OF_FILE = 100_000  # expressions lowered, of all variants: masks and l
 MAX_KEEP_PARTS = 6_000  # of the keep lines of all variants, masks and lets written out: each line is solved for bounds
 MAX_TILE_PARTS = 8_000  # those of each schedule's variant, times the tiles that its candidates have: one analysis each
 
+# What a kernel computes for a pair: shipped specs have at most 130. With it grows all that is proven and printed for
+# each kernel, and NVRTC's time more than in proportion.
+MAX_OPERATIONS = 1_500  # of a variant's lines, masks and loops written out, equal ones counted once
+
 _GUESSED_TILES = 8  # that are looked at where a schedule doesn't name them: as many as families have
 _TILE_KNOBS = ("block_q", "block_kv")
 
@@ -70,12 +74,13 @@ def check_steps(steps: int, node: ast.Variant) -> None:
 
 
 def check_parts(variants: Sequence[ir.Variant], schedules: Iterable[ast.Schedule]) -> None:
-    """AttnccError A011 where the masks of a file, and the tiles that they are analysed for, are too much."""
+    """AttnccError A011 where the lines of a file's variants, or the tiles that they are analysed for, are too much."""
     parts: dict[str, int] = {}
     for variant in variants:
         parts[variant.name] = _keep_parts(variant)
         if (total := sum(parts.values())) > MAX_KEEP_PARTS and variant.span is not None:
             _refuse(f"{total} parts of keep lines", MAX_KEEP_PARTS, variant.span, _TABLE)
+        _check_operations(variant)
     work, guessed = 0, set()
     for schedule in schedules:
         name, tiles = schedule.variant.name, _tiles(schedule)
@@ -93,6 +98,15 @@ def _keep_parts(variant: ir.Variant) -> int:
     for let in variant.lets.values():
         measures[let.name] = measure(let.value, measures)
     return sum(measure(keep.condition, measures).nodes for keep in variant.keeps)
+
+
+def _check_operations(variant: ir.Variant) -> None:
+    roots = [*(keep.condition for keep in variant.keeps), *(score.value for score in variant.scores)]
+    lets = (let.value for let in ir.needs(variant, *roots))
+    operations = sum(isinstance(node, ir.Apply | ir.Load) for node in ir.walk(*roots, *lets))
+    if operations > MAX_OPERATIONS and variant.span is not None:
+        what = f"{operations} operations for each pair, in keep and score lines,"
+        _refuse(what, MAX_OPERATIONS, variant.span, _TABLE)
 
 
 def _tiles(schedule: ast.Schedule) -> int | None:

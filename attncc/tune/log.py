@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from ..diagnostics import AttnccError, Diagnostic
+from .log_records import is_whole
 from .race import Block, Board
 
 FORMAT = 1
+_SHOWN = 120  # characters of a record, in errors
 
 Record = dict[str, Any]
 
@@ -42,10 +44,13 @@ class Log:
 
     @classmethod
     def resume(cls, path: Path, identity: Mapping[str, Any]) -> Log:
-        """What is there, to be continued. AttnccError A524 if nothing is, or if it is of something else."""
+        """What is there, to be continued. AttnccError A524 if nothing is, if it is damaged, or of something else."""
         records = list(_read(path))
         if not records or records[0].get("what") != "begun" or records[0].get("format") != FORMAT:
             raise _cannot(path, "there is none of an earlier run")
+        if damaged := [record for record in records if not is_whole(record)]:
+            shown = json.dumps(damaged[0])
+            raise _cannot(path, "it is damaged", f"this record lacks something: {shown[:_SHOWN]}")
         kept, wanted = records[0]["identity"], _plain(identity)
         differs = sorted(name for name in {*kept, *wanted} if kept.get(name) != wanted.get(name))
         if differs:
@@ -65,6 +70,12 @@ class Log:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def check_names(self, known: Collection[str]) -> None:
+        """AttnccError A524 for what was timed, or won, and isn't among the candidates."""
+        names = (record["name"] for what in ("block", "verdict") for record in self.of(what))
+        if unknown := next((name for name in names if name not in known), None):
+            raise _cannot(self.path, "it is damaged", f"there is no candidate {unknown[:_SHOWN]}")
 
     def of(self, what: str) -> Iterator[Record]:
         """What earlier runs wrote of a kind."""
@@ -104,7 +115,7 @@ def _read(path: Path) -> Iterator[Record]:
     for line in lines:
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and "what" in record:
             yield record

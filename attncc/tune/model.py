@@ -81,7 +81,7 @@ class Model:
     def _kept(self, plan: KernelPlan) -> int:
         key = plan.variant
         if key not in self._kept_by_variant:
-            self._kept_by_variant[key] = kept_pairs(plan, self.problem, self.inputs)
+            self._kept_by_variant[key] = kept_pairs(plan, self.problem, self.inputs)[0]
         return self._kept_by_variant[key]
 
     @cached_property

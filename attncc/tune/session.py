@@ -137,6 +137,7 @@ class Session:
             self.trials[trial.name] = replace(trial, trouble=FEWER)
         for record in self.log.of("compiled"):
             self._recall(record)
+        self.log.check_names([*self.trials, TWIN])
 
     def _add(self, found: Iterable[Schedule]) -> list[Trial]:
         """Those that are no other one's kernel, or can't be."""

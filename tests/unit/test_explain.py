@@ -11,12 +11,13 @@ from attncc.analysis.cost.roofline import DEVICES
 from attncc.analysis.mask.grid import SLAB, TileGrid, classified
 from attncc.cli.run import _analysed
 from attncc.compiler import load_specification
-from attncc.explain import Explanation, explain
+from attncc.explain import LATENTS, Explanation, explain
 from attncc.ir import Variant
-from attncc.kernels.candidates import make_plan
+from attncc.kernels.candidates import make_candidates, make_plan
 from attncc.kernels.registry import facts_of
 from attncc.problem import Problem
 from attncc.runtime.store.store import Configuration
+from attncc.schedule.plan import Build
 from attncc.semantics.load import load
 from attncc.source import SourceFile
 
@@ -55,6 +56,20 @@ def test_masks_that_differ_by_head_are_counted_each() -> None:
     blocks = {order.name: order.blocks for order in found.orders if order.blocks}
     for name, (block_q, block_kv) in blocks.items():
         assert tiles[name] == BATCH * HEADS * -(-LENGTH // block_q) * -(-LENGTH // block_kv)
+
+
+def test_values_in_the_columns_of_keys_move_once() -> None:
+    """Of wide heads, where the kernel tells by pointers that v is a part of k: its bytes are those without v's."""
+    candidates = make_candidates(Variant("full"), Build("forward", "sm_90a", "bf16", 576, 512), None)
+    problem = Problem(1, 16, 1, 64, 4096, 576, 512)
+    found = explain(candidates.first, problem, {}, DEVICES["h200"])
+    orders = {order.name: order for order in found.orders}
+    apart, together = orders["q_outer"], orders[LATENTS]
+    keys = (apart.bytes_moved - together.bytes_moved) // (2 * 512)
+    assert keys % 4096 == 0 and keys > 0 and apart.flops == together.flops
+    narrow = make_candidates(Variant("full"), Build("forward", "sm_90a", "bf16", 192, 128), None)
+    found = explain(narrow.first, Problem(1, 16, 16, 64, 4096, 192, 128), {}, DEVICES["h200"])
+    assert LATENTS not in {order.name for order in found.orders}
 
 
 def test_the_way_out_is_told() -> None:

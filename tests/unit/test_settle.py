@@ -40,6 +40,7 @@ class Compiler:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.said: dict[str, Said] = {}
         self.lengths: dict[str, int] = {}
+        self.static: dict[str, int] = {}  # bytes of shared memory besides tiles
         self.begun: list[str] = []
         self.ended: list[str] = []
         self._tiles: dict[str, str] = {}
@@ -65,8 +66,10 @@ class Compiler:
         if isinstance(found, AttnccError):
             raise found
         spills, messages = (found, ()) if isinstance(found, int) else (0, (found,))
-        resources = Resources(168, spills, spills, 0, 0.1, messages)
-        code = MachineCode(image(self.lengths.get(tiles, 100)), "13.0", source.entry, source.threads, 0)
+        resources = Resources(168, spills, spills, self.static.get(tiles, 0), 0.1, messages)
+        code = MachineCode(
+            image(self.lengths.get(tiles, 100)), "13.0", source.entry, source.threads, source.shared_bytes
+        )
         return Compiled(code, resources)
 
 
@@ -100,6 +103,20 @@ def test_trouble_rejects(compiler: Compiler, trouble: int | str) -> None:
     assert found.plan.tiles == second
     assert list(found.rejected) == [first] and ("4 bytes" in found.rejected[first] or LOSS in found.rejected[first])
     assert found.why == "the first legal candidate without spills"
+
+
+def test_what_would_not_load_is_rejected(compiler: Compiler) -> None:
+    """The values of a variant's lines may stand in shared memory, beside the tiles; ptxas doesn't add them up."""
+    of = candidates(family="hopper")
+    first, second, *_ = tiles_of(of)
+    compiler.static = {first: 227 * 1024}
+    found = settled(compiler, of, {})
+    assert found.plan.tiles == second and "the rest of the kernel 232448" in found.rejected[first]
+    of = candidates(family="hopper", head_dim=64)
+    compiler.static = dict.fromkeys(tiles_of(of), 227 * 1024)
+    with pytest.raises(AttnccError) as error:
+        settled(compiler, of, {})
+    assert error.value.diagnostics[0].code == "A406"
 
 
 def test_the_least_spills_if_all_do(compiler: Compiler) -> None:

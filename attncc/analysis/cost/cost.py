@@ -8,20 +8,22 @@ The variant's own inputs are not counted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
 from ...evaluate import Environment, evaluate
-from ...ir import Variant
+from ...ir import Apply, Expr, Load, Variant, needs, walk
 from ...problem import Problem
 from ...problem.arrays import at_positions
 from ...statements import keep_condition
 from ..mask.grid import Tally, TileGrid
 from ..rules import TileKind
 
-PAIRS = 1 << 21  # of a mask, that are evaluated at once
+PAIRS = 1 << 17  # of a mask, that are evaluated at once: arrays that a core's cache holds
 
 # -------------------------------------------------------------------- bytes
 
@@ -50,7 +52,8 @@ class Workload:
     """A problem and the sizes of its elements: `element_bytes` of q, k, v, out and their gradients, `state_bytes` of
     lse, the softmax state and partial results (4: fp32; 8 for fp64). `softmax` is false for `normalize sigmoid` and
     `none`. `out_bytes`: of out, where that has another type than q. `statistics_bytes`: of what the backward pass
-    keeps of a row, lse, delta and what else its kernels ask for. `kv_bytes`: of k and v, where q has another type."""
+    keeps of a row, lse, delta and what else its kernels ask for. `kv_bytes`: of k and v, where q has another type.
+    `v_in_k`: the rows of v are the first columns of those of k, and move with them."""
 
     problem: Problem
     element_bytes: int = 2
@@ -59,10 +62,13 @@ class Workload:
     out_bytes: int | None = None
     statistics_bytes: int = 8
     kv_bytes: int | None = None
+    v_in_k: bool = False
 
     def row_bytes(self, name: str) -> int:
-        """Bytes of one row of an array; 0 for those that only softmax has."""
+        """Bytes of one row of an array; 0 for those that don't move by themselves."""
         problem = self.problem
+        if name == "v" and self.v_in_k:
+            return 0
         if name in _ROW_STATE:
             return self.softmax * (self.statistics_bytes if name == "statistics" else self.state_bytes)
         width = self.state_bytes if name.startswith("partial_") else self.element_bytes
@@ -138,22 +144,45 @@ def paper_blocks(onchip_elements: int, head_dim: int) -> tuple[int, int]:
 def kept_pairs(variant: Variant, grid: TileGrid, environment: Environment, num_heads: int) -> int:
     """Pairs that the variant keeps in some tiles of one sequence, over all heads. The mask is evaluated on PARTIAL
     tiles alone."""
+    return round(sampled_pairs(variant, grid, environment, num_heads, math.inf)[0])
+
+
+def sampled_pairs(
+    variant: Variant, grid: TileGrid, environment: Environment, num_heads: int, work: float
+) -> tuple[float, bool]:
+    """The same, and whether it is exact. `work`: operations on pairs that a row of tiles may take. Where it would take
+    more, some of its rows are counted, chosen at random: masks may have a period."""
     condition = keep_condition(variant)
     if condition is None or (grid.is_uniform and grid.kinds.flat[0] == TileKind.FULL):
-        return num_heads * int(grid.q_sizes.sum() * grid.kv_sizes.sum())
+        return num_heads * int(grid.q_sizes.sum() * grid.kv_sizes.sum()), True
     full = (grid.kinds == TileKind.FULL).sum(axis=0)
-    pairs = grid.over_heads(grid.q_sizes @ full @ grid.kv_sizes, num_heads)
+    pairs, exact = float(grid.over_heads(grid.q_sizes @ full @ grid.kv_sizes, num_heads)), True
+    operations, random = _operations(variant, condition), np.random.default_rng(0)
     for tile in range(grid.q_sizes.size):
         partial = np.repeat(grid.kinds[:, tile] == TileKind.PARTIAL, grid.kv_sizes, axis=-1)  # [heads, kv_len]
         columns = np.flatnonzero(partial.any(axis=0))
-        keys, rows = columns + grid.kv_tile * grid.block_kv, grid.q_rows(tile)
-        step = max(1, PAIRS // max(columns.size, 1))
-        for start in range(rows.start, rows.stop if columns.size else rows.start, step):
-            q_idx = np.arange(start, min(start + step, rows.stop))
+        keys, of_tile = columns + grid.kv_tile * grid.block_kv, grid.q_rows(tile)
+        rows = np.arange(of_tile.start, of_tile.stop)
+        if columns.size == 0:
+            continue
+        counted = int(min(rows.size, max(work / (columns.size * operations), 1)))
+        if counted < rows.size:
+            rows, exact = np.sort(random.choice(rows, counted, replace=False)), False
+        weight = int(grid.q_sizes[tile]) / counted
+        step = max(1, PAIRS // columns.size)
+        for start in range(0, counted, step):
+            q_idx = rows[start : start + step]
             kept = evaluate(condition, at_positions(environment, q_idx, keys)) & partial[:, None, columns]
-            counted = np.broadcast_to(kept, (kept.shape[0], q_idx.size, columns.size))
-            pairs += int(np.count_nonzero(counted)) * (num_heads // kept.shape[0])
-    return pairs
+            found = np.broadcast_to(kept, (kept.shape[0], q_idx.size, columns.size))
+            pairs += weight * int(np.count_nonzero(found)) * (num_heads // kept.shape[0])
+    return pairs, exact
+
+
+@lru_cache(maxsize=64)
+def _operations(variant: Variant, condition: Expr) -> int:
+    """Those that a pair takes at most."""
+    nodes = walk(condition, *(let.value for let in needs(variant, condition)))
+    return sum(isinstance(node, Apply | Load) for node in nodes)
 
 
 def useful_flops(work: Workload, pairs: int) -> int:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ...ir import Apply, Const, Expr, Load, Symbol, Type, Variant, apply, const, symbol, walk
+from ...descales import product_scale
+from ...ir import Apply, Const, Expr, Load, Symbol, Type, Variant, apply, const, walk
 from ..algebra.algebra import FALSE, TRUE
 from ..algebra.ranges import StaticRanges
 from ..mask.tiles import same_for_all
@@ -90,6 +91,7 @@ def distance_form(variant: Variant) -> ScoreForm | None:
 class _Former:
     def __init__(self, variant: Variant, series: Mapping[str, Series] = SERIES) -> None:
         self.factors = Factors()
+        self.product_scale = product_scale(variant)
         self.series = series
         self.ranges = StaticRanges(variant)
         self.stepped: list[Expr] = []  # what a step takes to be the same for all pairs of a tile
@@ -107,7 +109,7 @@ class _Former:
         if "score" not in _symbols(expr):
             return ScoreForm((), self.factors.leaf(expr))
         if isinstance(expr, Symbol):
-            return ScoreForm((self.factors.leaf(apply("abs", symbol("scale"))),))
+            return ScoreForm((self.factors.leaf(apply("abs", self.product_scale)),))
         return self._of_operator(expr) if isinstance(expr, Apply) else None
 
     def _of_operator(self, expr: Apply) -> ScoreForm | None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import attncc
+from attncc.diagnostics import AttnccWarning
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
@@ -245,3 +246,13 @@ def test_torchs_own_breaks_the_graph() -> None:
     call = torch.compile(lambda q: attncc.flex_attention(q, q, q, mask_mod=causal, fallback="torch"), backend="eager")
     assert torch.equal(call(q), attncc.flex_attention(q, q, q, mask_mod=causal))
     assert counters["graph_break"]
+
+
+def test_kernel_options_are_not_silently_dropped() -> None:
+    """As in a call without a graph, once for each."""
+
+    def attend(x: torch.Tensor) -> torch.Tensor:
+        return attncc.flex_attention(x, x, x, kernel_options={"BLOCK_M": 64})
+
+    with pytest.warns(AttnccWarning, match="A715"):
+        torch.compile(attend, backend="eager", fullgraph=True)(torch.zeros(1, 1, 8, 16))

@@ -118,6 +118,22 @@ def test_score_lines_a_sink_and_a_negative_scale() -> None:
     check(plan, call)
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "score = score / scale",  # pair by pair, and in the form of whole tiles, where |scale| must not cancel
+        "score = score / abs(scale) + scale * h",
+        "let own = score * scale\nscore = 4 * tanh(own / scale / 4)",
+        "keep if kv_idx < 1000 * scale\nscore = scale * tanh(score) + scale * sin(q_idx / 3)",
+    ],
+)
+@pytest.mark.parametrize("scale", [None, -0.07])
+def test_lines_read_the_scale_without_descales(lines: str, scale: float | None) -> None:
+    """As the reference does, to which q and k are what they stand for."""
+    plan = plan_of(f"attn 1\nvariant v {{\n{lines}\n}}\n", (64, 64))
+    check(plan, Call(*qkv(plan, (2, 2, 70), (2, 1, 150)), scale=scale, inputs=descales(2, 1, "q", "k", "v")))
+
+
 def test_scattered_tiles() -> None:
     plan = plan_of(SCATTERED, (64, 64), skip="lists")
     wanted = np.random.default_rng(6).random((1, 3, 200)) < 0.03

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -256,6 +257,49 @@ def test_a_line_that_was_cut_off_counts_for_nothing() -> None:
     assert sum(map(len, again.board.raced.values())) == blocks - 1
     again.run()
     assert all(line == "" or line[0] == "{" for line in rig.path.read_text().splitlines())
+    assert rig.session(resume=True).verdict is None
+
+
+DAMAGES: list[tuple[str, dict[str, Any]]] = [
+    ("begun", {"identity": None}),
+    ("begun", {"identity": [1]}),
+    ("compiled", {"name": 3}),
+    ("compiled", {"settings": {"no_knob": 1}}),
+    ("compiled", {"trouble": None}),
+    ("block", {"kind": "lost"}),
+    ("block", {"name": None}),
+    ("block", {"name": "block_q = 7"}),
+    ("block", {"milliseconds": [1.0, 2.0]}),
+    ("block", {"milliseconds": [0, 0, 0]}),
+    ("block", {"milliseconds": ["1", 1, 1]}),
+    ("verdict", {"name": "nobody", "wins": True, "gain": 0.1, "floor": 0.01, "interval": [0, 1], "bits_differ": None}),
+    ("verdict", {"name": "held"}),
+    ("checked", {"name": "held"}),
+]
+
+
+@pytest.mark.parametrize(("what", "changed"), DAMAGES)
+def test_a_damaged_log_is_refused(what: str, changed: dict[str, Any]) -> None:
+    """Whoever changed it, or whatever: no lost field is a traceback."""
+    rig = Rig(tuned(VARIANT + BRACES))
+    session = rig.session(after=20)
+    with pytest.raises(KeyboardInterrupt):
+        session.run()
+    session.log.close()
+    records = [json.loads(line) for line in rig.path.read_text().splitlines()]
+    found = next((record for record in records if record["what"] == what), None)
+    if found is None:
+        records.append(found := {"what": what})
+    found.update(changed)
+    rig.path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    with pytest.raises(AttnccError, match=r"A524.*it is damaged"):
+        rig.session(resume=True).run()
+
+
+def test_lines_of_a_log_that_are_no_records_count_for_nothing() -> None:
+    rig = Rig(tuned(VARIANT + BRACES))
+    rig.session().log.close()
+    rig.path.write_text(rig.path.read_text() + "[" * 100_000 + "\n{}\n3\n\x00\n")
     assert rig.session(resume=True).verdict is None
 
 

@@ -14,12 +14,15 @@ from attncc.analysis.cost.cost import (
     kv_outer_traffic,
     paper_blocks,
     q_outer_traffic,
+    sampled_pairs,
     standard_traffic,
     useful_flops,
 )
 from attncc.analysis.mask.grid import tally, tile_grid, uniform_grid
 from attncc.analysis.rules import TileKind
 from attncc.problem import Problem, Signature, bind_arrays
+from attncc.semantics.load import load
+from attncc.source import SourceFile
 from tests.plans import CAUSAL, CAUSAL_RULES, FULL, HEADWISE, HEADWISE_RULES, WINDOW, WINDOW_RULES, qkv
 
 
@@ -114,6 +117,21 @@ def test_kept_pairs(variant, own_rules, lengths) -> None:
         uniform_grid(TileKind.PARTIAL, *lengths, 32, 32),
     ):
         assert kept_pairs(variant, grid, environment, 4) == expected
+
+
+def test_rows_stand_for_others_where_all_would_take_long() -> None:
+    """Of a mask with a period: rows at equal distances would all be alike."""
+    q, k, v = qkv(lengths=(640, 70))
+    text = "attn 1\nvariant v {\n keep if q_idx % 16 == 3 or kv_idx < 7\n}\n"
+    variant = load(SourceFile("v.attn", text)).variants[0]
+    bound = bind_arrays(Signature(variant), q, k, v)
+    environment = bound.environment(next(bound.problem.sequences()), np.float64)
+    grid = uniform_grid(TileKind.PARTIAL, 640, 70, 320, 32)
+    exact = sampled_pairs(variant, grid, environment, 4, np.inf)
+    assert exact == (4 * (40 * 70 + 600 * 7), True)
+    pairs, counted = sampled_pairs(variant, grid, environment, 4, 160 * 70 * 5)
+    assert not counted and pairs != exact[0] and abs(pairs / exact[0] - 1) < 0.3
+    assert sampled_pairs(variant, grid, environment, 4, 0)[0] > 0  # of one row at least
 
 
 def test_flops() -> None:

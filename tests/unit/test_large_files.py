@@ -1,0 +1,37 @@
+"""Every command answers within seconds, whatever a file of 100 KB holds; NVRTC's time aside."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.large_files import COMMANDS, FILES
+
+ROOT = Path(__file__).resolve().parents[2]
+# Of the processor, and of memory. A quiet core takes a fraction of it; builds have three kernels and their helpers.
+MOST_SECONDS, MOST_SECONDS_OF_A_BUILD = 8.0, 24.0
+MOST_MEGABYTES = 1024
+
+
+def test_files_are_no_longer_than_said() -> None:
+    assert max(len(text.encode()) for text in FILES.values()) <= 100_200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_time_and_memory(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.large_files", command], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(FILES)
+    limit = MOST_SECONDS_OF_A_BUILD if command == "build" else MOST_SECONDS
+    for line in lines:
+        found = re.fullmatch(rf"{command} +(.*?) +([\d.]+) s, +(\d+) MB so far  (.*)", line)
+        assert found is not None, line
+        assert float(found[2]) < limit and int(found[3]) < MOST_MEGABYTES, line
+        assert "A900" not in line and "Error(" not in line, line
