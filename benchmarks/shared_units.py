@@ -129,8 +129,9 @@ class Units:
         lead = () if mask.packed else (1,)
         found = []
         for number, count in enumerate((heads, kv_heads, kv_heads, heads)):
-            generator = torch.Generator().manual_seed(number)
-            found.append(torch.randn(*lead, count, rows, dim, generator=generator).bfloat16().to(self.device))
+            generator = torch.Generator(self.device).manual_seed(number)
+            drawn = torch.randn(*lead, count, rows, dim, generator=generator, device=self.device)
+            found.append(drawn.bfloat16())
         return found
 
     def shared(self, mask: Mask, rows: int, **more: Any) -> tuple[Any, Any, dict[str, Any], dict[str, Any]]:
@@ -186,6 +187,8 @@ class Units:
 
     def _compile(self, item: tuple[Mask, int]) -> None:
         mask, rows = item
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)  # each thread has its own
         kernel = mask.kernel(self.settings, rows)
         operands = [x[..., :256, :].contiguous() for x in self.drawn(Mask(mask.spec), 256)]
         given: dict[str, Any] = {name: torch.from_numpy(x).to(self.device) for name, x in mask.inputs(256).items()}

@@ -49,12 +49,18 @@ class _Flex(torch.nn.Module):  # type: ignore[misc]
 
 
 def flex(mesh: Any, whole: list[Tensor], mask: Callable[..., Any], *, balance: str, compiled: bool) -> Given:
-    """The same of FlexAttention. `balance`: "none", "head-tail", or "blocks" (by the work of blocks)."""
+    """The same of FlexAttention. `balance`: "none", "head-tail", or "blocks" (by the work of blocks).
+
+    What isn't `compiled` is right, and slow: for CPUs, where compiling takes minutes.
+    """
     from torch.distributed.tensor.experimental import _attention as cp
+    from torch.distributed.tensor.experimental._context_parallel import _attention as parts
     from torch.nn.attention.flex_attention import create_block_mask
 
     rows, device = whole[0].shape[2], whole[0].device
     blocks = create_block_mask(mask, 1, 1, rows, rows, device=device)
+    if not compiled:
+        parts._compiled_create_block_mask = create_block_mask
     balancer: Any = None
     if balance == "head-tail":
         balancer = cp._HeadTailLoadBalancer(rows, mesh.size(), device)

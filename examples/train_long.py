@@ -161,8 +161,9 @@ def process(rank: int, size: Size, folder: str) -> None:
     device = torch.device("cuda", rank) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
-    meeting = f"file://{folder}/meeting"
-    dist.init_process_group("nccl" if cuda else "gloo", init_method=meeting, rank=rank, world_size=size.ranks)
+    meeting, backend = f"file://{folder}/meeting", "nccl" if cuda else "gloo"
+    own = device if cuda else None  # which GPU objects go through
+    dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=size.ranks, device_id=own)
     plan = plan_of(size)
     if rank == 0:
         print(plan.explain())
@@ -177,7 +178,7 @@ def process(rank: int, size: Size, folder: str) -> None:
 def shared_losses(size: Size) -> list[float]:
     """Of training by processes that share each sequence."""
     # NVLink multicast stays off: where the driver doesn't allow it, NCCL and symmetric memory fail or hang.
-    os.environ |= {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+    os.environ |= {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(process, (size, folder), nprocs=size.ranks)
         losses: list[float] = torch.load(Path(folder, "losses"))

@@ -4,9 +4,9 @@
     cp = attncc.distributed.shard(kernel, group, plan=plan)
     out = cp(q, k, v)                      # local rows; gradients by autograd
 
-Read `lengths`, `needs` (what the tile proof says), `machine`, `relays`, `cost`, `assign`, `swaps`, `plan_data`,
-`planning`; then `transport`, `launches`, `operator` and `sharded`, which need torch. `key_places` and `decoding` are of
-caches that ranks share.
+Read `lengths`, `needs` (what the tile proof says), `machine`, `relays`, `head_groups`, `grouping`, `cost`, `assign`,
+`swaps`, `plan_data`, `planning`; then, which need torch, `row_runs`, `transport`, `query_places`, `call_parts`,
+`launches`, `operator` and `sharded`. `key_places` and `decoding` are of caches that ranks share.
 """
 
 from __future__ import annotations

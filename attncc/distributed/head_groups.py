@@ -14,9 +14,10 @@ _NAMES = frozenset({"h", "kv_h", "num_heads", "num_kv_heads"})
 def heads_apart(variant: Variant) -> bool:
     """Whether heads can be computed by several calls: each counts its own from 0.
 
-    So heads may be read as indices of axes of heads alone, which are cut. Dropout's bits belong to heads' numbers.
+    So heads may be read as indices of axes of heads alone, which are cut, one of an input. Dropout's bits belong to
+    heads' numbers.
     """
-    if variant.dropout is not None:
+    if variant.dropout is not None or any(sum(axis.tag in _INDEX for axis in item.axes) > 1 for item in variant.inputs):
         return False
     lets, seen = variant.lets, set[Expr]()
     pending = [item.condition if isinstance(item, Keep) else item.value for item in variant.statements]

@@ -51,6 +51,11 @@ def test_axes_of_heads() -> None:
     assert dict(head_cuts(variant, packed=True)) == {"slope": 0, "own": 0}  # packing drops the batch
 
 
+def test_inputs_along_heads_twice_keep_them_together() -> None:
+    text = "attn 1\nvariant twice {\ninput pair: f32[head, kv_head]\nscore = score + pair[h, kv_h]\n}\n"
+    assert not heads_apart(attncc.parse(text).variant)
+
+
 def times(local: float, rest: float, travel: float, launch: float = 0.0) -> Times:
     each = [np.array([value]) for value in (local, rest, travel, launch if local else 0, launch)]
     return Times(*each, launch)
