@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..schedule.knobs import KNOBS
+from ..schedule.choice import KNOBS
 
 Test = Callable[[Any], bool]
 
