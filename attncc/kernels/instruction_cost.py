@@ -31,11 +31,11 @@ LONG_TESTS = 3500  # of what a mask asks about the pairs of a tile
 
 # Variants above this get the smaller tiles. Measured on an H200: causal 1 and ALiBi 6 ran best in tiles of 128 x 64,
 # documents 10, softcap 18 and all of these together 51 in tiles of 64 x 64; `defaults` has since taken smaller ones.
-LIGHT = 8
+PORTABLE_LOW = 8
 
 
 # In the family hopper, whose warps have more registers: what its first and its second tiles still hold.
-HOPPER_LIGHT, HOPPER_HEAVY = 20, 60
+HOPPER_LOW, HOPPER_HIGH = 20, 60
 
 
 class Pressure(IntEnum):
@@ -68,7 +68,7 @@ def portable_pressure(variant: Variant, *, backward: bool) -> Pressure:
     In forward passes a mask costs nothing: what tests it runs in masked tiles alone, when all exponents are made, and
     what it asks of a block is spilled to shared memory where registers are few (`spills_to_smem`).
     """
-    if (instruction_cost(variant) if backward else score_cost(variant)) > LIGHT:
+    if (instruction_cost(variant) if backward else score_cost(variant)) > PORTABLE_LOW:
         return Pressure.MUCH
     if backward:
         return Pressure.LITTLE if variant.keeps or score_cost(variant) else Pressure.NOTHING
@@ -83,10 +83,10 @@ def register_pressure(variant: Variant) -> int:
     ahead, unless it is score lines that read them, and those seldom (`score_step`).
     """
     found = instruction_cost(variant)
-    if found > HOPPER_HEAVY:
+    if found > HOPPER_HIGH:
         return 2
     scores = () if _has_form(variant) else _scores(variant)
-    return int(found > HOPPER_LIGHT or bool(_loads(variant, _tested(variant) + scores)))
+    return int(found > HOPPER_LOW or bool(_loads(variant, _tested(variant) + scores)))
 
 
 @lru_cache(maxsize=64)

@@ -1,6 +1,6 @@
 """What a forward kernel of the family hopper is, beyond its tiles: registers, shared memory, who takes turns.
 
-Warpgroups of 64 rows of Q multiply; one more loads, claims blocks of queries, and where it is needed transposes V.
+Warpgroups of 64 rows of Q multiply; one more loads, takes work tiles, and where it is needed transposes V.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..shared import Parts
 # Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
 # in steps of 8, and needs more where loop bounds are read from inputs, or V is transposed and tiles have info,
 # and most where it classifies tiles. It then keeps all that those that multiply can spare beside their accumulators and
-# _OTHER, or _LIGHT_OTHER where they compute little. _LAUNCHED sums one thread of each warpgroup.
+# _OTHER, or _LOW_PRESSURE_OTHER where they compute little. _LAUNCHED sums one thread of each warpgroup.
 _LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
 _PRODUCER_REGISTERS = {1: 56, 2: 40, 3: 32, 4: 32}
 _TRANSPOSING_REGISTERS = {1: 56, 2: 56, 3: 56, 4: 64}
 _READING_REGISTERS = {1: 136, 2: 56, 3: 56, 4: 64}
 _CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
-_OTHER_REGISTERS, _LIGHT_OTHER_REGISTERS = 96, 72
+_OTHER_REGISTERS, _LOW_PRESSURE_OTHER_REGISTERS = 96, 72
 _MOST_REGISTERS = 240
 SWIZZLE_ROWS = 8
 
@@ -123,13 +123,13 @@ class HopperForward(ForwardFacts):
         """How probabilities are kept within their type. The maxima of earlier tiles stay (`stale`), and a tile's
         sum tells whether they are still valid. But e4m3 ends at 448: with much to do above 128 columns, exponents are
         bounded first."""
-        bounded = self.plan.dtype == "e4m3" and self.plan.padded_value_head_dim > 128 and not self.is_light
+        bounded = self.plan.dtype == "e4m3" and self.plan.padded_value_head_dim > 128 and not self.is_low_pressure
         return "bounded" if bounded else "stale"
 
     @property
     def rounds_early(self) -> bool:
         """Whether P is rounded beside the products of the tile before, which takes registers."""
-        return self.plan.dtype == "e4m3" and self.plan.padded_value_head_dim > 128 and self.is_light
+        return self.plan.dtype == "e4m3" and self.plan.padded_value_head_dim > 128 and self.is_low_pressure
 
     @property
     def rounds_midway(self) -> bool:
@@ -143,10 +143,10 @@ class HopperForward(ForwardFacts):
     def counts_tiles(self) -> bool:
         """Whether consumers know a block's tiles without tile info: where all keys are kept, the first tile alone
         may have fewer, and the last begins with the first key. Score lines leave no register for it."""
-        return self.is_light and not self.plan.variant.keeps and not self.plan.may_split
+        return self.is_low_pressure and not self.plan.variant.keeps and not self.plan.may_split
 
     @property
-    def is_light(self) -> bool:
+    def is_low_pressure(self) -> bool:
         """Whether the variant computes next to nothing for each pair."""
         from ..instruction_cost import register_pressure
 
@@ -195,7 +195,7 @@ class HopperForward(ForwardFacts):
             return (_TRANSPOSING_REGISTERS if transposes else _PRODUCER_REGISTERS)[warpgroups]
         least = (_CLASSIFYING_REGISTERS if self.uses_tile_kind else _READING_REGISTERS)[warpgroups]
         launched = _LAUNCHED_REGISTERS[warpgroups]
-        other = _LIGHT_OTHER_REGISTERS if register_pressure(plan.variant) == 0 else _OTHER_REGISTERS
+        other = _LOW_PRESSURE_OTHER_REGISTERS if register_pressure(plan.variant) == 0 else _OTHER_REGISTERS
         spare = launched - warpgroups * (sum(self.accumulators().values()) + other)
         return max(least, min(spare, launched // (warpgroups + 1)) // 8 * 8)  # it can only give
 
@@ -226,14 +226,14 @@ class HopperForward(ForwardFacts):
 
     @property
     def plans_ahead(self) -> bool:
-        """Whether a warp of its own claims and plans blocks of queries, and another loads Q. One does all where V is
+        """Whether a warp of its own takes and plans work tiles, and another loads Q. One does all where V is
         transposed, which leaves no warps, and for one group of rows, of which there is little to plan."""
         return self.row_groups > 1 and not self.transposes_values
 
     @property
     def keeps_max_under_masks(self) -> bool:
         """Whether tiles with a mask may keep stale maxima too: it takes registers, of which e4m3 has few."""
-        return self.is_light and self.plan.dtype != "e4m3"
+        return self.is_low_pressure and self.plan.dtype != "e4m3"
 
     @property
     def is_unmasked(self) -> bool:

@@ -86,19 +86,19 @@ def begin(family: Family, asked: Asked) -> Iterator[Choice]:
     # Documents begin anywhere, and a block of queries meets few tiles of them, so that what tiles leave out counts, and
     # how many are in flight.
     first = guess(asked, found, register_pressure(asked.variant), smaller=1, most_pairs=_SMALL_TILE)
-    yield from _for_light(asked)
+    yield from _for_low_pressure(asked)
     yield from found.choices[first:]
 
 
-def _for_light(asked: Asked) -> Iterator[Choice]:
-    """What goes before the first guess for light variants, under a mask or plain."""
+def _for_low_pressure(asked: Asked) -> Iterator[Choice]:
+    """What goes before the first guess for variants of low register pressure, under a mask or plain."""
     build, variant = asked.build, asked.variant
-    light = register_pressure(variant) == 0 and (variant.keeps or is_plain(variant))
-    if not light or any(name in asked.settings for name in TILE_KNOBS):
+    low_pressure = register_pressure(variant) == 0 and (variant.keeps or is_plain(variant))
+    if not low_pressure or any(name in asked.settings for name in TILE_KNOBS):
         return
     keys = 0 if asked.window is None else WINDOW_ROWS * asked.window.kv_columns
     dims = *build.padded_head_dims, build.element_bytes
-    for tiles in filter(None, (window_tiles(keys, *dims), light_tiles(*dims))):
+    for tiles in filter(None, (window_tiles(keys, *dims), low_pressure_tiles(*dims))):
         found = _choose(asked.settings, build, tiles)
         plan = asked.plan(found)
         if asked.grid_2d is not None or not plan.tests_tiles or suits(plan):
@@ -115,8 +115,8 @@ def _choose(settings: Settings, build: Build, default: HopperTiles) -> Choice:
     return replace(found, warps=number(settings, "warps", found.warps))
 
 
-def light_tiles(head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:
-    """What is faster than the table's tiles for light variants, those with a mask and those with nothing else.
+def low_pressure_tiles(head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:
+    """What is faster than the table's tiles for variants of low register pressure, with a mask or with nothing else.
 
     A third warpgroup hides what the others wait for: tile info, masks, the ends of blocks, other thread blocks. It
     leaves such variants just enough registers. And smaller tiles hold less that is masked.
@@ -127,7 +127,7 @@ def light_tiles(head_dim: int, value_head_dim: int, element_bytes: int = 2) -> H
 
 def window_tiles(block_kv: int, head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:
     """The same where tiles of keys are windows of so many; None for tiles of which two stages don't fit."""
-    tiles = light_tiles(head_dim, value_head_dim, element_bytes)
+    tiles = low_pressure_tiles(head_dim, value_head_dim, element_bytes)
     if tiles is None or block_kv == 0:
         return None
     found = (replace(tiles, block_kv=block_kv, stages=stages) for stages in range(tiles.stages, 1, -1))

@@ -49,7 +49,7 @@ def _saves(build: Build, place: int) -> bool:
 
 
 def _default(build: Build, loop: str, place: int) -> Tile:
-    """Thrift itself leaves registers where blocks own keys: its first tiles are large again."""
+    """Where blocks own keys, low-register code alone leaves registers: its first tiles are large again."""
     owns_keys, halvings = build.pass_name in KEY_PASSES, max(place - Pressure.MUCH, 0)
     pressure = Pressure.LITTLE if owns_keys and halvings else Pressure(min(place, Pressure.MUCH))
     tiles = default_tiles(

@@ -164,7 +164,7 @@ class _Rows:
 class _Numbers:
     """What thread blocks of a main kernel that stay tell each other, in a call's workspace; 0 at first."""
 
-    next_block: int  # one, which the claims count
+    next_block: int  # one: how many work tiles were taken
     finished: int  # one for each head of k: how many warps are done with adding
     dq_semaphore: int  # one for each of those warps, where sums have an order
     words: int
