@@ -44,7 +44,7 @@ class Knob:
 
 KNOBS: dict[str, Knob] = {
     "family": Knob(
-        "the kernels: portable ones, wide ones for head dims above 256, or those for sm_90a with TMA and wgmma", KINDS
+        "the kernels: portable ones, wide ones for head dims above 256, or hopper and hopper_wide: TMA and wgmma", KINDS
     ),
     "loop": Knob("the outer loop: q_outer is FlashAttention-2, kv_outer FlashAttention-1", LOOPS),
     "block_q": Knob("rows of a tile", numbers=(16, 512)),
