@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from ..instruction_cost import Steps
 
 _SWIZZLE_ROWS = 8
-# Of one part, which are merged in the time that a tile takes: an estimate. A tile of 64 keys takes 2,176 cycles at
-# least, and one thread block reads 64 rows of 512 floats in about as many.
-_MERGED_ROWS = 64
+_ANY_NUMBER = 1e30  # of parts: more than there are ever
 
 
 class HopperWide(Decode):
@@ -146,11 +144,9 @@ class HopperWide(Decode):
     # ------------------------------------------------------------ the launch
 
     def shared_out(self, problem: Problem, multiprocessors: int) -> dict[str, int | float]:
-        """Parts are larger than those of decode, but tiles take longer yet."""
-        shared = super().shared_out(problem, multiprocessors)
-        if self.splits:
-            return shared
-        return shared | {"most_parts": max(self.items(problem), 1) * _MERGED_ROWS / max(self.slot_rows(problem), 1)}
+        """Among all thread blocks: those that have parts of an item share its rows to merge them, so that it takes as
+        long however many they are."""
+        return super().shared_out(problem, multiprocessors) | {"most_parts": _ANY_NUMBER}
 
     # ------------------------------------------------------------ what it takes of a multiprocessor
 
