@@ -300,6 +300,7 @@ def test_each_block_is_run_or_has_a_reason() -> None:
     assert sorted(BLOCKS) == sorted([*SETTINGS, *NOT_RUN])
 
 
+@pytest.mark.filterwarnings("ignore:.*flex_attention called without")
 @pytest.mark.parametrize("block", SETTINGS, ids=lambda block: f"{block[0]}-{block[1]}")
 def test_it_runs(block: tuple[str, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     setting = SETTINGS[block](monkeypatch, tmp_path)

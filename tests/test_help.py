@@ -28,6 +28,12 @@ CODE = re.compile(r"`(\w+)`")
 
 # (what stands there, what somebody writes who follows the help), several for one mistake.
 BY_HAND: dict[str, list[tuple[str, str]]] = {
+    "A003_comments_of_c": [
+        ("/* Causal", "# Causal"),
+        ("   window 1_024. */", "# window 1_024."),
+        ('/* causal "}" */ and kv_idx < 4  # 4 /* 5', 'and kv_idx < 4  # causal "}" 4 /* 5'),
+        ("/* that's", "# that's"),
+    ],
     "A001_colon_missing": [("slope f32[head]", "slope: f32[head]")],
     "A001_dictionary": [("let table = {1: 2}", "let table = 2")],
     "A001_list_in_an_expression": [("let slopes =", "const slopes: float[2] =")],

@@ -22,6 +22,7 @@ ASKS_FOR_A_VALUE = {
 }  # `0 <= x < 9`, `any(...)`, `and`: torch can't trace them either
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's vmap, of `isin`
 @pytest.mark.parametrize("name", CASES)
 def test_the_functions_of_the_importer(name: str) -> None:
     case = CASES[name]

@@ -42,6 +42,7 @@ def test_no_golden_without_its_case() -> None:
 # -------------------------------------------------------------------- against torch
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's vmap, of `isin`
 @pytest.mark.parametrize("name", CASES)
 def test_equals_what_torch_computes(name: str) -> None:
     torch = pytest.importorskip("torch")

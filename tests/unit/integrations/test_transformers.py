@@ -161,6 +161,7 @@ def test_masks_as_tensors() -> None:
     assert_alike(found, expected)
 
 
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable. is deprecated:FutureWarning")
 def test_gradient_checkpointing() -> None:
     model = MODELS["llama"].made().train()
     ids, kept = ids_with_padding()

@@ -77,6 +77,7 @@ def test_an_interrupted_build_leaves_everything_as_it_was(
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:os.fork")  # of JAX: the child runs no array code
 @pytest.mark.usefixtures("compiles_nothing")
 @pytest.mark.parametrize("exchanges", [False, True])
 def test_a_killed_build_leaves_the_old_or_the_new_package(

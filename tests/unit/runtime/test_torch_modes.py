@@ -25,6 +25,8 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_map  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch calls it
+
 CAUSAL = "attn 1\nvariant watched {\n keep if q_pos >= kv_idx\n}"
 RATED = """attn 1
 variant rated {

@@ -60,10 +60,10 @@ def test_size() -> None:
     ids=["deep", "doubling", "doubling arguments"],
 )
 def test_masks_cannot_explode(items: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     call = "m0(q_pos)" if "m0(x)" in items else "m0()"
     assert set(codes(f"keep if {call}", items)) == {"A220"}
-    assert time.monotonic() - start < 20
+    assert time.process_time() - start < 20
 
 
 def doubling(length: int) -> str:
