@@ -1,7 +1,7 @@
 """Files of at most 100 KB that ask for as much work as the limits leave them, and some that ask for more.
 
 `python -m tests.large_files [COMMAND ...] [-k WORDS]` tells the seconds of the processor that each command takes for
-each of them, without NVRTC's: no kernel is compiled, so `build` and `tune` fail where they would compile.
+each of them, without NVRTC's: no kernel is compiled, so `build` ends with the first that it would compile.
 """
 
 from __future__ import annotations

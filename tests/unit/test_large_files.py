@@ -12,8 +12,8 @@ import pytest
 from tests.large_files import COMMANDS, FILES
 
 ROOT = Path(__file__).resolve().parents[2]
-# Of the processor, and of memory. A quiet core takes a fraction of it; builds have three kernels and their helpers.
-MOST_SECONDS, MOST_SECONDS_OF_A_BUILD = 8.0, 24.0
+# Of the processor, on a busy machine, where it counts two to three times. `explain` analyses a mask for many tiles.
+MOST_SECONDS = {"explain": 30.0}
 MOST_MEGABYTES = 1024
 
 
@@ -29,9 +29,8 @@ def test_time_and_memory(command: str) -> None:
     )
     lines = done.stdout.splitlines()
     assert len(lines) == len(FILES)
-    limit = MOST_SECONDS_OF_A_BUILD if command == "build" else MOST_SECONDS
     for line in lines:
         found = re.fullmatch(rf"{command} +(.*?) +([\d.]+) s, +(\d+) MB so far  (.*)", line)
         assert found is not None, line
-        assert float(found[2]) < limit and int(found[3]) < MOST_MEGABYTES, line
+        assert float(found[2]) < MOST_SECONDS.get(command, 16.0) and int(found[3]) < MOST_MEGABYTES, line
         assert "A900" not in line and "Error(" not in line, line
