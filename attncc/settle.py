@@ -29,7 +29,7 @@ from .schedule.target import TARGETS
 # should take about a second, or of a backward pass two.
 LONGEST_CODE = {False: 7_000, True: 14_000}  # instructions, by whether the pass is a backward one
 LONGEST_WIDE_CODE = 10_000  # of wide heads: it has the loop twice, and smaller tiles make it little shorter, but slow
-# Bytes of spills, stored and loaded, that cost less than a slower family would: docs/notebook/2026-11-spills.md.
+# Bytes of spills that cost a backward pass less than a slower family would: docs/notebook/2026-11-spills.md.
 FEW_SPILLS = 256
 MOST_AT_ONCE = 3  # more candidates than that a kernel seldom needs
 # What says of a candidate that it can't be, while others may: more shared memory than there is, too much time or memory
@@ -101,7 +101,7 @@ def settle(candidates: Candidates, at_once: int = 1, *, use_table: bool = True) 
     """
     if use_table and candidates.known is not None:
         attempt = _attempt(candidates.known, _rendered(candidates.known))
-        if isinstance(attempt.found, Compiled) and attempt.serves:
+        if isinstance(attempt.found, Compiled) and not attempt.troubles:
             rejected = candidates.refused_before(attempt.plan)
             return Settled(attempt.plan, attempt.source, attempt.found, rejected, known=True)
     texts = _Texts(candidates)
@@ -230,9 +230,9 @@ def longest_code(plan: KernelPlan) -> int:
 
 
 def serves(found: Compiled, plan: KernelPlan) -> bool:
-    """Whether it has no trouble, or few spills and no other."""
+    """Whether it has no trouble, or, in a backward pass, few spills and no other."""
     resources = found.resources
-    few = resources.spill_stores + resources.spill_loads <= FEW_SPILLS
+    few = resources.spill_stores + resources.spill_loads <= FEW_SPILLS * plan.is_backward
     return few and not resources.losses and found.instructions <= longest_code(plan)
 
 

@@ -19,7 +19,9 @@ Row = Mapping[str, Any]
 
 def row(kernel: Kernel) -> Row:
     tiles = {} if kernel.plan is None else {"tiles": kernel.plan.tiles}
-    return {"registers": kernel.resources.registers, "instructions": kernel.instructions, **tiles}
+    spilled = kernel.resources.spill_stores + kernel.resources.spill_loads
+    spills = {"bytes of spills": spilled} if spilled else {}
+    return {"registers": kernel.resources.registers, "instructions": kernel.instructions, **spills, **tiles}
 
 
 class ResourceTable:

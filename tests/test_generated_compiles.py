@@ -29,6 +29,7 @@ from attncc.package.variant_package import DEFAULT_ARCHS, DEFAULT_DTYPES, DEFAUL
 from attncc.resources import folder
 from attncc.schedule.target import TARGETS
 from attncc.semantics.load import load
+from attncc.settle import FEW_SPILLS
 from attncc.source import SourceFile
 from tests.compilations import COMPILATIONS, Case, has_registers
 from tests.resource_table import FILE, ResourceTable
@@ -168,7 +169,8 @@ def test_compiles_well(case: Case, table: ResourceTable) -> None:
     for name, kernel in found.items():
         plan, resources = kernel.plan, kernel.resources
         assert not resources.messages, name
-        assert (resources.spill_stores, resources.spill_loads) == (0, 0), f"{name}: {resources}"
+        spills = resources.spill_stores + resources.spill_loads
+        assert spills <= FEW_SPILLS * (plan is not None and plan.is_backward), f"{name}: {resources}"
         assert resources.registers <= TARGETS[case.target].max_registers_per_thread
         assert kernel.conditional_common_values == 0, name
         assert plan is None or plan.is_backward or plan.family != "hopper" or has_registers(plan, resources), name

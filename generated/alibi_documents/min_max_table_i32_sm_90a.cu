@@ -3,13 +3,12 @@
 //
 // Contents, by line:
 //    11  leaf code: sorted_hints.cuh 11
-//    18  parameters
-//    35  min/max tables
-//    64  sorted hints
-//   104  the kernel
+//    17  parameters
+//    34  min/max tables
+//    63  sorted hints
+//   103  the kernel
 
 // ---- sorted_hints.cuh
-
 // The pieces in which a pre-pass looks at a line of an input, to verify that its entries never decrease.
 constexpr int PIECES = 64;
 

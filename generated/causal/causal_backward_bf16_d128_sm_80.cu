@@ -2,34 +2,33 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    47  sizes
-//    61  leaf code: element.cuh 63, math.cuh 68, bf16.cuh 138, shared_floats.cuh 161,
-//        statistics_floats.cuh 172, lanes.cuh 192, layout.cuh 208, mma_16bit.cuh 270,
-//        low_bits_16bit.cuh 365, gradient_softmax.cuh 383, replay_all.cuh 402, grid.cuh 411,
-//        output.cuh 502, copy.cuh 586, tile_kind.cuh 660, tiles.cuh 665, pair_stream.cuh 733,
-//        row_blocks.cuh 814, tiles_1d.cuh 828
-//   879  causal: Params 881, Context 899, make_context 908, Row 915, make_row 920, keep 929,
-//        ScoreGradient 937, QBounds 943, q_bounds 947
-//   956  pairs
-//   998  leaf code, continued: kept_in_registers.cuh 1000, enough_registers.cuh 1018,
-//        key_grid.cuh 1038, learns_nothing.cuh 1068, add_float.cuh 1089, add_scalar.cuh 1097,
-//        words.cuh 1107, score_gradient.cuh 1120
-//  1192  one tile of gradients
-//  1260  a head, and a block of keys
-//  1304    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  1311    FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
-//  1315    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  1317    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
-//  1323    FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
-//  1328    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  1364    FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
-//  1375    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  1385  the kernel
+//    46  sizes
+//    60  leaf code: element.cuh 62, math.cuh 66, bf16.cuh 129, shared_floats.cuh 151,
+//        statistics_floats.cuh 161, lanes.cuh 180, layout.cuh 195, load_matrices.cuh 255,
+//        mma_16bit.cuh 266, low_bits_16bit.cuh 350, gradient_softmax.cuh 367, replay_all.cuh 385,
+//        grid.cuh 393, output.cuh 469, copy.cuh 544, tile_kind.cuh 617, tiles.cuh 621,
+//        pair_stream.cuh 688, row_blocks.cuh 768, tiles_1d.cuh 781
+//   831  causal: Params 833, Context 851, make_context 860, Row 867, make_row 872, keep 881,
+//        ScoreGradient 889, QBounds 895, q_bounds 899
+//   908  pairs
+//   949  leaf code, continued: kept_in_registers.cuh 951, enough_registers.cuh 968,
+//        key_grid.cuh 987, learns_nothing.cuh 1016, add_float.cuh 1032, add_scalar.cuh 1039,
+//        words.cuh 1048, score_gradient.cuh 1055
+//  1126  one tile of gradients
+//  1191  a head, and a block of keys
+//  1235    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  1242    FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
+//  1246    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  1248    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1254    FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
+//  1259    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  1295    FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
+//  1306    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  1316  the kernel
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
-//
 //
 // variant causal
 //   keep if causal()
@@ -61,12 +60,10 @@ constexpr int M_TILES = WARP_ROWS / 16;
 // ---------------------------------------------------------------- leaf code
 
 // ---- element.cuh
-
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
 struct bf16 { unsigned short bits; };
 
 // ---- math.cuh
-
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
 [[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
@@ -102,7 +99,7 @@ __device__ __forceinline__ long long uniform_long(long long x) {
 }
 
 template <class T>
-__device__ __forceinline__ T* uniform(T* x) {
+__device__ __forceinline__ T* uniform_pointer(T* x) {
     return (T*)uniform_long((long long)x);
 }
 
@@ -114,12 +111,6 @@ __device__ __forceinline__ int opaque(int x) {
 }
 
 __device__ __forceinline__ long long opaque_long(long long x) {
-    asm volatile("" : "+l"(x));
-    return x;
-}
-
-template <class T>
-__device__ __forceinline__ T* opaque(T* x) {
     asm volatile("" : "+l"(x));
     return x;
 }
@@ -136,7 +127,6 @@ __device__ __forceinline__ T uniform_struct(const T& x) {
 }
 
 // ---- bf16.cuh
-
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
@@ -159,7 +149,6 @@ struct Dtype : PowersOfTwo {
 };
 
 // ---- shared_floats.cuh
-
 // Floats in shared memory, several at once.
 
 __device__ __forceinline__ float4 load_float4(unsigned address) {
@@ -170,7 +159,6 @@ __device__ __forceinline__ float4 load_float4(unsigned address) {
 }
 
 // ---- statistics_floats.cuh
-
 /// Of a row: lse as an exponent, infinite for a row without weight, and delta.
 struct alignas(8) RowStatistics {
     float exponent, delta;
@@ -190,7 +178,6 @@ __device__ __forceinline__ void load_rows(RowStatistics (&rows)[2], unsigned add
 }
 
 // ---- lanes.cuh
-
 // Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
 
 /// Of a tile of K.
@@ -206,7 +193,6 @@ __device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int
 }
 
 // ---- layout.cuh
-
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -216,9 +202,6 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-///
-/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
-/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
 template <int ROW_COUNT, int BYTES_A_ROW>
 struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
@@ -226,6 +209,8 @@ struct SharedTile {
     static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
     static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
 
+    /// The address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
+    /// groups of 8 rows. The part that isn't constant, for each width of panel; what isn't used costs nothing.
     struct Lane {
         unsigned wide, half, quarter;
     };
@@ -267,13 +252,7 @@ struct SharedTile {
     }
 };
 
-// ---- mma_16bit.cuh
-
-// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
-//
-// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
-// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
-
+// ---- load_matrices.cuh
 __device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
@@ -283,6 +262,12 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
+
+// ---- mma_16bit.cuh
+// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
+//
+// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
+// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
 
 /// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
 /// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
@@ -363,7 +348,6 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
 }
 
 // ---- low_bits_16bit.cuh
-
 /// What rounding takes from scores, in units of theirs: nothing to speak of beside that of their operands.
 template <int M_TILES, int N_TILES>
 struct ScoreLowBits {
@@ -381,7 +365,6 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
 }
 
 // ---- gradient_softmax.cuh
-
 /// P = exp(score - lse), dS = P (dP - delta).
 struct Gradient {
     float factor;
@@ -400,7 +383,6 @@ struct Gradient {
 };
 
 // ---- replay_all.cuh
-
 /// No dropout. The interface is that of replay_rows.cuh and replay_keys.cuh.
 template <int M_TILES, int KEYS>
 struct Replay {
@@ -409,19 +391,12 @@ struct Replay {
 };
 
 // ---- grid.cuh
-
 /// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
 struct Work {
     int sequence;          // b
     int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
     int head, split, q_block;
     int q_start, q_len, kv_start, kv_len;
-
-    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
-    template <class Params>
-    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
-        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
-    }
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
@@ -431,9 +406,7 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
 template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) {
-    return uniform(x);
-}
+__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
@@ -448,16 +421,10 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
     length = agreed(work, max(last - first, 0));
 }
 
-/// The rows of the sequence that `work` names.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
-}
-
 /// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
-    find_q_rows(work, params);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
     if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
@@ -500,15 +467,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
 }
 
 // ---- output.cuh
-
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
-    *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
-}
-
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
-    *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
-}
-
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
 /// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
 /// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
@@ -528,13 +486,13 @@ struct ColumnsInPairs {
             Stored::words(high, x[1][0], x[1][1]);
             const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
-            if (columns > 0) store_words(target, packed);
+            if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
-                if (columns > 8 * half) store_words(target + 8 * half, packed);
+                if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
             }
         }
     }
@@ -584,7 +542,6 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
 }
 
 // ---- copy.cuh
-
 // Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
 
 __device__ __forceinline__ void copy_async(unsigned target, const void* source) {
@@ -658,12 +615,10 @@ __device__ __forceinline__ void load_tile(unsigned tile, const void* source, lon
 }
 
 // ---- tile_kind.cuh
-
 // What a tile holds: no kept pair, anything, only kept pairs.
 enum TileKind { EMPTY, PARTIAL, FULL };
 
 // ---- tiles.cuh
-
 /// A tile of keys: its first kv_idx and what the mask keeps of it. EMPTY: there is none.
 struct Tile {
     int kv_first;
@@ -731,7 +686,6 @@ private:
 };
 
 // ---- pair_stream.cuh
-
 /// Rows of two tensors that the inner loop goes over together: K and V, or Q and dO. Strides are in bytes.
 struct RowPair {
     const char *first, *second;
@@ -812,7 +766,6 @@ private:
 };
 
 // ---- row_blocks.cuh
-
 // What the backward kernels keep of rows lies in blocks of 16 rows, so that 16-byte accesses fit: of each row its statistics,
 // and the sum of dQ in fragments. Each sequence and head begins with a block of its own, and ends with as many as fill up a
 // multiple of ROW_ALIGNMENT rows, which the kernel that includes this says.
@@ -826,7 +779,6 @@ __device__ __forceinline__ long long first_row_block(const Params& params, const
 }
 
 // ---- tiles_1d.cuh
-
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
@@ -921,7 +873,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 925 "causal_backward_bf16_d128_sm_80.cu"
+#line 877 "causal_backward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -930,7 +882,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 934 "causal_backward_bf16_d128_sm_80.cu"
+#line 886 "causal_backward_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -971,8 +923,7 @@ struct Pairs {
 
     /// `warp_first`: the first q_idx, or in the transpose kv_idx, of the warp.
     __device__ __forceinline__ Pairs(const Params& params, const Context& context, int warp_first)
-        : params(params), context(context), gradient(context.scale), kept_scale(dropout_scale(params)) {
-    }
+        : params(params), context(context), gradient(context.scale), kept_scale(dropout_scale(params)) {}
 
     __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
         bool kept = true;
@@ -998,7 +949,6 @@ struct Pairs {
 // ---------------------------------------------------------------- leaf code, continued
 
 // ---- kept_in_registers.cuh
-
 // What a backward kernel keeps for its loop, in registers. kept_in_smem.cuh has the same interface.
 
 constexpr bool KNOWS_FULL = true;  // tiles of which all is kept have code of their own
@@ -1016,7 +966,6 @@ __device__ __forceinline__ T aside(const T& x) {
 }
 
 // ---- enough_registers.cuh
-
 // What a backward kernel does where each thread has registers for all that the variant asks for: a tile's columns (queries) at
 // once, so that loads for one run beside the arithmetic of others. few_registers.cuh has the same interface.
 
@@ -1036,7 +985,6 @@ template <class Tile>
 __device__ __forceinline__ void move_columns(Tile&) {}
 
 // ---- key_grid.cuh
-
 /// What a block of the backward pass that owns keys works on: `kv_len` keys of one sequence and kv head, and its rows.
 struct KeyWork {
     int sequence;     // b
@@ -1066,7 +1014,6 @@ __device__ __forceinline__ KeyWork find_keys(const Params& params) {
 }
 
 // ---- learns_nothing.cuh
-
 /// Of the rows of a tile, two are this lane's own in the end: `side` 0 and 1.
 __device__ __forceinline__ int own_query(int side) { return threadIdx.x % 32 / 4 * 8 + threadIdx.x % 4 * 2 + side; }
 
@@ -1074,10 +1021,6 @@ __device__ __forceinline__ int own_query(int side) { return threadIdx.x % 32 / 4
 struct NothingLearned {
     template <class... Pair>
     __device__ __forceinline__ void begin_tile(const Pair&...) {}
-    template <class... Pair>
-    __device__ __forceinline__ void pair(const Pair&...) {}
-    template <class... Pair>
-    __device__ __forceinline__ void column(const Pair&...) {}
     template <class... Pair>
     __device__ __forceinline__ void row(const Pair&...) {}
     template <class... Pair>
@@ -1087,7 +1030,6 @@ struct NothingLearned {
 };
 
 // ---- add_float.cuh
-
 /// Adds to a float in global memory. Of an address whose origin the compiler can't see, atomicAdd has to ask each time whether
 /// it isn't in shared memory: ten instructions and a loop.
 __device__ __forceinline__ void add_float(float* address, float x) {
@@ -1095,7 +1037,6 @@ __device__ __forceinline__ void add_float(float* address, float x) {
 }
 
 // ---- add_scalar.cuh
-
 // Adding up in global memory, one float at a time: before sm_90.
 
 /// Adds a lane's eight numbers of a 16 x 16 tile to the tile's 256; lane after lane, so that a warp's access is one line.
@@ -1105,20 +1046,13 @@ __device__ __forceinline__ void add_fragment(float* tile, const float (&x)[2][4]
 }
 
 // ---- words.cuh
-
 // Ordinary accesses to shared memory by address.
 
 __device__ __forceinline__ void store_word(unsigned address, unsigned word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
 
-__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
-                 : "memory");
-}
-
 // ---- score_gradient.cuh
-
 /// Stores the warp's rows of a tile, from `first_row` on, rounded.
 template <class Dtype, class Tile, int M_TILES, int N_TILES>
 __device__ __forceinline__ void store_scores(unsigned tile, int first_row, const float (&x)[M_TILES][N_TILES][4]) {
@@ -1241,11 +1175,8 @@ __device__ __forceinline__ void differentiate(Pairs& pairs, int q_first, int war
                                           pairs.replay.keeps(m, n, r, side),
                                           low_bits.of(m, place(n), 2 * r + place(side)), scores[m][place(n)][2 * r + place(side)],
                                           gradients[m][place(n)][2 * r + place(side)],
-                                          [&](const ScoreGradient& found, float dscore) {
-                    if (KEYS) learned.pair(key, found, dscore, pairs.params, pairs.context, row, kv_idx);
-                });
+                                          [&](const ScoreGradient& found, float dscore) {});
             }
-            if (KEYS) learned.column(n, side);
             low_bits.change([](auto& values) { move_columns(values); });
         }
     }
@@ -1280,11 +1211,11 @@ __device__ __forceinline__ void sweep(const Params& params, int of_group, const 
                        work.q_start * params.q_stride_row;
     const Element* dout = params.dout + work.batch_index * params.dout_stride_batch + head * params.dout_stride_head +
                           work.q_start * params.dout_stride_row;
-    const RowPair& rows = aside<PARTS != 1>(RowPair{(const char*)uniform(q), (const char*)uniform(dout),
+    const RowPair& rows = aside<PARTS != 1>(RowPair{(const char*)uniform_pointer(q), (const char*)uniform_pointer(dout),
                                                     params.q_stride_row * (long long)sizeof(Element),
                                                     params.dout_stride_row * (long long)sizeof(Element), work.q_len});
     const long long row = first_row_block(params, work, head) * ROW_BLOCK;
-    const RowStatistics* statistics = uniform((const RowStatistics*)params.statistics + row);
+    const RowStatistics* statistics = uniform_pointer((const RowStatistics*)params.statistics + row);
     auto load_statistics = [&](const Tile& tile, int slot) {
         constexpr int ROWS = 16 / sizeof(RowStatistics), ROUNDS = (BLOCK_Q + ROWS * THREADS - 1) / (ROWS * THREADS);
 #pragma unroll
@@ -1295,7 +1226,7 @@ __device__ __forceinline__ void sweep(const Params& params, int of_group, const 
                                    (q_idx < work.q_len) & (params.statistics != nullptr));
         }
     };
-    float* sums = uniform(params.dq_sum + row * PADDED_HEAD_DIM);
+    float* sums = uniform_pointer(params.dq_sum + row * PADDED_HEAD_DIM);
     LearnedSums learned;
     __syncthreads();  // all warps have left the head before
     PairStream<STAGES, QOrder, THREADS, QTile, DoutTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element),

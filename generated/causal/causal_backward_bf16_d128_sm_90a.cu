@@ -2,42 +2,41 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    55  sizes
-//    79  leaf code: element.cuh 81, math.cuh 86, bf16.cuh 153, recompute_softmax.cuh 173,
-//        replay_all.cuh 192, barrier.cuh 202, grid.cuh 271, key_grid.cuh 369, kv_blocks.cuh 380,
-//        tile_kind.cuh 419, query_tiles.cuh 424, backward_pipeline.cuh 502, blocks_late.cuh 686,
-//        factors_are_one.cuh 726, finished.cuh 736, layout.cuh 757, learns_nothing.cuh 786,
-//        add_vector.cuh 808, output.cuh 817, dq_semaphore.cuh 904, row_blocks.cuh 980,
-//        rotation.cuh 994, words.cuh 1006, statistics_split_bf16.cuh 1025, tiles_1d.cuh 1081,
-//        tma.cuh 1108, tma_1d.cuh 1140, cluster_of_two.cuh 1160, transposed.cuh 1281,
-//        warpgroup.cuh 1337, wgmma.cuh 1380
-//  1483  causal: Params 1485, Context 1504, make_context 1513, Row 1520, make_row 1525, keep 1534,
-//        ScoreGradient 1542, QBounds 1548, q_bounds 1552
-//  1568  what the warpgroups share
-//  1611  the producer
-//  1858  consumers of keys
-//  1860  pairs of keys and queries: probs_kept.cuh 1862
-//  2098  products of the consumers of keys
-//  2398    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2449    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2459    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2467    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2510    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2517    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2522    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
-//  2526    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2545    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2615  dQ
-//  2690    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2756  the kernel
-//  2772    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
-//  2776    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2781    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//    54  sizes
+//    78  leaf code: element.cuh 80, math.cuh 84, bf16.cuh 134, recompute_softmax.cuh 153,
+//        replay_all.cuh 171, barrier.cuh 179, grid.cuh 247, key_grid.cuh 330, kv_blocks.cuh 340,
+//        tile_kind.cuh 378, query_tiles.cuh 382, backward_pipeline.cuh 459, blocks_late.cuh 642,
+//        factors_are_one.cuh 681, finished.cuh 690, layout.cuh 710, learns_nothing.cuh 735,
+//        add_vector.cuh 756, output.cuh 764, dq_semaphore.cuh 842, row_blocks.cuh 917,
+//        rotation.cuh 930, words.cuh 941, statistics_split_bf16.cuh 959, tiles_1d.cuh 1014,
+//        tma.cuh 1040, tma_1d.cuh 1069, cluster_of_two.cuh 1088, transposed.cuh 1208,
+//        warpgroup.cuh 1263, wgmma.cuh 1305
+//  1404  causal: Params 1406, Context 1425, make_context 1434, Row 1441, make_row 1446, keep 1455,
+//        ScoreGradient 1463, QBounds 1469, q_bounds 1473
+//  1489  what the warpgroups share
+//  1532  the producer
+//  1779  consumers of keys
+//  1781  pairs of keys and queries: probs_kept.cuh 1783
+//  2016  products of the consumers of keys
+//  2299    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2350    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2360    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2368    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2411    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2418    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2423    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
+//  2427    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2446    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2516  dQ
+//  2588    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2654  the kernel
+//  2670    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
+//  2674    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2679    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
-//
 //
 // variant causal
 //   keep if causal()
@@ -79,12 +78,10 @@ constexpr int D_TILES = PADDED_HEAD_DIM / 8, VALUE_D_TILES = PADDED_VALUE_HEAD_D
 // ---------------------------------------------------------------- leaf code
 
 // ---- element.cuh
-
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
 struct bf16 { unsigned short bits; };
 
 // ---- math.cuh
-
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
 [[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
@@ -115,16 +112,6 @@ __device__ __forceinline__ int uniform(int x) {
 
 __device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
-__device__ __forceinline__ long long uniform_long(long long x) {
-    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
-    return (long long)((unsigned long long)high << 32 | low);
-}
-
-template <class T>
-__device__ __forceinline__ T* uniform(T* x) {
-    return (T*)uniform_long((long long)x);
-}
-
 /// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
 /// the whole loop.
 __device__ __forceinline__ int opaque(int x) {
@@ -137,12 +124,6 @@ __device__ __forceinline__ long long opaque_long(long long x) {
     return x;
 }
 
-template <class T>
-__device__ __forceinline__ T* opaque(T* x) {
-    asm volatile("" : "+l"(x));
-    return x;
-}
-
 /// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
 __device__ __forceinline__ int thread_index() {
     int index;
@@ -151,7 +132,6 @@ __device__ __forceinline__ int thread_index() {
 }
 
 // ---- bf16.cuh
-
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr float NO_WEIGHT = 1e30f;  // exponents below minus this underflow to 0
@@ -171,7 +151,6 @@ struct Dtype : PowersOfTwo {
 };
 
 // ---- recompute_softmax.cuh
-
 /// P again, from scores less lse. `unit`: natural units in one unit of the scores, of any sign.
 struct Recompute {
     static constexpr bool HAS_DELTA = true;  // which is subtracted from dP
@@ -190,17 +169,14 @@ struct Recompute {
 };
 
 // ---- replay_all.cuh
-
 /// No dropout. The interface is that of replay_rows.cuh and replay_keys.cuh.
 template <int M_TILES, int KEYS>
 struct Replay {
     __device__ __forceinline__ void begin_tile(int) {}
-    __device__ __forceinline__ void begin_columns(int) {}
     __device__ __forceinline__ bool keeps(int, int, int, int) const { return true; }
 };
 
 // ---- barrier.cuh
-
 // Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
 // read a stage. Named barriers join the warps of a warpgroup.
 
@@ -269,19 +245,12 @@ struct RingCounter {
 };
 
 // ---- grid.cuh
-
 /// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
 struct Work {
     int sequence;          // b
     int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
     int head, split, q_block;
     int q_start, q_len, kv_start, kv_len;
-
-    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
-    template <class Params>
-    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
-        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
-    }
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
@@ -291,9 +260,7 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
 template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) {
-    return uniform(x);
-}
+__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
@@ -308,16 +275,10 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
     length = agreed(work, max(last - first, 0));
 }
 
-/// The rows of the sequence that `work` names.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
-}
-
 /// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
-    find_q_rows(work, params);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
     if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
@@ -367,7 +328,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
 }
 
 // ---- key_grid.cuh
-
 /// What a block of the backward pass that owns keys works on: `kv_len` keys of one sequence and kv head, and its rows.
 struct KeyWork {
     int sequence;     // b
@@ -378,7 +338,6 @@ struct KeyWork {
 };
 
 // ---- kv_blocks.cuh
-
 /// Block `index` of keys in the order of persistent kernels: the heads of one swizzle, whose queries fit the L2 cache, go
 /// together; among them the first keys go first, since a causal mask gives them the most queries. Where sums have an order
 /// (dq_semaphore.cuh) the last go first: under such a mask they begin with later tiles than those behind them in the order. Blocks 2i and
@@ -417,12 +376,10 @@ __device__ __forceinline__ int next_key_tile(const Params& params, int index) {
 }
 
 // ---- tile_kind.cuh
-
 // What a tile holds: no kept pair, anything, only kept pairs.
 enum TileKind { EMPTY, PARTIAL, FULL };
 
 // ---- query_tiles.cuh
-
 /// The queries that keep some key of a range, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end) keep
 /// all of them.
 struct QueryRange {
@@ -500,7 +457,6 @@ private:
 };
 
 // ---- backward_pipeline.cuh
-
 /// What the producer tells of a stage of queries.
 struct QueryTileInfo {
     int row_block;  // the first of the tile, see row_blocks.cuh
@@ -684,7 +640,6 @@ protected:
 };
 
 // ---- blocks_late.cuh
-
 /// Where the producer asks for a block of keys when it has loaded the tiles of the one before, and waits for what that looks at. There is
 /// one stage of values.
 template <int KEY_STAGES, int STAGES, int KEY_SHARES>
@@ -724,7 +679,6 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1> {
 };
 
 // ---- factors_are_one.cuh
-
 /// What dS of the raw score is to that of the final one: the same. The interface is that of factors_kept.cuh.
 template <int N_TILES>
 struct Factors {
@@ -734,7 +688,6 @@ struct Factors {
 };
 
 // ---- finished.cuh
-
 // A kernel that begins before the one ahead of it is done (programmatic dependent launch), and waits for what it needs of it:
 // the one ahead counts what is finished.
 //
@@ -755,7 +708,6 @@ __device__ __forceinline__ void count_finished(int* count, int more) {
 }
 
 // ---- layout.cuh
-
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -765,9 +717,6 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-///
-/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
-/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
 template <int ROW_COUNT, int BYTES_A_ROW>
 struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
@@ -784,7 +733,6 @@ struct SharedTile {
 };
 
 // ---- learns_nothing.cuh
-
 /// Of the rows of a tile, two are this lane's own in the end: `side` 0 and 1.
 __device__ __forceinline__ int own_query(int side) { return threadIdx.x % 32 / 4 * 8 + threadIdx.x % 4 * 2 + side; }
 
@@ -806,7 +754,6 @@ struct NothingLearned {
 };
 
 // ---- add_vector.cuh
-
 // Adding up in global memory, four floats at once: sm_90 and later.
 
 __device__ __forceinline__ void add_four(float* address, const float (&x)[4]) {
@@ -815,15 +762,6 @@ __device__ __forceinline__ void add_four(float* address, const float (&x)[4]) {
 }
 
 // ---- output.cuh
-
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
-    *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
-}
-
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
-    *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
-}
-
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
 /// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
 /// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
@@ -843,13 +781,13 @@ struct ColumnsInPairs {
             Stored::words(high, x[1][0], x[1][1]);
             const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
-            if (columns > 0) store_words(target, packed);
+            if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
-                if (columns > 8 * half) store_words(target + 8 * half, packed);
+                if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
             }
         }
     }
@@ -902,7 +840,6 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
 __device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
 
 // ---- dq_semaphore.cuh
-
 // Additions to global memory in an order that doesn't depend on how fast thread blocks are. Blocks of keys that add to the same
 // tiles have an order: at each tile, those ahead add first. All go through their tiles in ascending order, and each has a
 // number in memory that says how far it is: everything below has been added, by it and by those ahead of it.
@@ -978,7 +915,6 @@ private:
 };
 
 // ---- row_blocks.cuh
-
 // What the backward kernels keep of rows lies in blocks of 16 rows, so that 16-byte accesses fit: of each row its statistics,
 // and the sum of dQ in fragments. Each sequence and head begins with a block of its own, and ends with as many as fill up a
 // multiple of ROW_ALIGNMENT rows, which the kernel that includes this says.
@@ -992,7 +928,6 @@ __device__ __forceinline__ long long first_row_block(const Params& params, const
 }
 
 // ---- rotation.cuh
-
 /// Moves the first STEP column tiles behind the others.
 template <int STEP, class Word, int N_TILES, int WORDS>
 __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
@@ -1004,7 +939,6 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 }
 
 // ---- words.cuh
-
 // Ordinary accesses to shared memory by address.
 
 __device__ __forceinline__ unsigned load_word(unsigned address) {
@@ -1023,7 +957,6 @@ __device__ __forceinline__ void store_words(unsigned address, const unsigned (&x
 }
 
 // ---- statistics_split_bf16.cuh
-
 // What the backward pass knows of a row of Q, lse and delta, as operands of wgmma. A broadcast load from shared memory costs
 // each warp a cycle a value; a product with ones costs one k-step. So S and dP get a ninth: rows of B are -lse and -delta in
 // parts of 16 bits, together as exact as fp32, and A picks one of them.
@@ -1079,7 +1012,6 @@ __device__ __forceinline__ unsigned long long weights_descriptor(unsigned addres
 }
 
 // ---- tiles_1d.cuh
-
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
@@ -1106,7 +1038,6 @@ struct TileOrder {
 };
 
 // ---- tma.cuh
-
 // The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a panel of
 // a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
 
@@ -1120,11 +1051,9 @@ __device__ __forceinline__ int coordinate(int index, long long stride) { return 
 /// The box from (column, row) on, with the map's number of rows; columns and rows outside the tensor become zeros.
 __device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
                                          int head, int batch) {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
-            target),
-        "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
-        : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2];"
+                 ::"r"(target), "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch) : "memory");
 }
 
 /// Bytes as they are, a multiple of 16. `barrier` expects them already.
@@ -1138,7 +1067,6 @@ __device__ __forceinline__ void bulk_load(unsigned target, const void* source, i
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- tma_1d.cuh
-
 /// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
 /// expects its bytes already.
 template <class Tile, class Order>
@@ -1158,7 +1086,6 @@ __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMa
 }
 
 // ---- cluster_of_two.cuh
-
 __device__ __forceinline__ unsigned cluster_blocks() {
     unsigned blocks;
     asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));
@@ -1279,7 +1206,6 @@ struct Cluster {
 };
 
 // ---- transposed.cuh
-
 // What a warp does with its part of a transposed tile of scores: 16 keys, whose fragments (see mma_16bit.cuh) have queries as
 // columns. Packed by twos of neighbouring queries, fragments n and n + 1 are an A operand of a product over the queries.
 
@@ -1335,7 +1261,6 @@ __device__ __forceinline__ void store_matrices_transposed(unsigned address, cons
 }
 
 // ---- warpgroup.cuh
-
 // What the threads that multiply do to tiles in shared memory before wgmma reads them. Each warpgroup has a named barrier,
 // and all of them together one more.
 
@@ -1378,13 +1303,13 @@ __device__ __forceinline__ float take_scale(unsigned keys, float scale) {
 }
 
 // ---- wgmma.cuh
-
 // Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the 128-byte
-// swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
-// mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
+// swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i]:
+// warp w of the group has rows 16w to 16w + 15, and its lanes the rows and columns that mma.m16n8k16 would give them.
 
-// Operands of products: the accumulators of a column tile; how much further a step's B is, and its A, or A's registers.
+// Operands of products: the accumulators of a column tile, or of four; how much further a step's B is, and its A, or A's registers.
 #define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
+#define SUM_TILES(n) SUM_TILE(n), SUM_TILE(n + 1), SUM_TILE(n + 2), SUM_TILE(n + 3)
 #define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
 #define A_IN_REGISTERS(step) "n"(BSteps::at(step)), "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
 
@@ -1407,7 +1332,7 @@ __device__ __forceinline__ void forget(float (&x)[1][N_TILES][4]) {
 
 /// `pin` of 16-bit operands in registers, which a product may still be reading.
 template <int STEPS>
-__device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
+__device__ __forceinline__ void pin_operand(unsigned (&x)[STEPS][4]) {
 #pragma unroll
     for (int i = 0; i < 4 * STEPS; ++i) asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
 }
@@ -1454,14 +1379,10 @@ struct RowSteps {
 };
 
 template <int COUNT>
-__device__ __forceinline__ void give_registers() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
-}
+__device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 template <int COUNT>
-__device__ __forceinline__ void take_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
-}
+__device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 using Element = Dtype::Element;
 using QOrder = TileOrder<BLOCK_Q, 1, 1>;
@@ -1526,7 +1447,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 1530 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1451 "causal_backward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1535,7 +1456,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 1539 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1460 "causal_backward_bf16_d128_sm_90a.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -1860,7 +1781,6 @@ __device__ __forceinline__ void run_producer(const Params& params, const TensorM
 // ---------------------------------------------------------------- pairs of keys and queries
 
 // ---- probs_kept.cuh
-
 /// P with 16 bits, as dV takes it. dS is a multiple of dP - delta by P itself, which registers hold until it is made: so P is rounded
 /// late, but for the first 16 queries.
 struct Probs {
@@ -1948,8 +1868,7 @@ struct Pairs {
 
     /// Before the pairs of a tile and its head. Dropout needs to know which they are.
     __device__ __forceinline__ void begin_tile([[maybe_unused]] const Context& context, [[maybe_unused]] int q_first,
-                                               [[maybe_unused]] int kv_first) {
-    }
+                                               [[maybe_unused]] int kv_first) {}
 
     /// What the score lines make of a product, and its derivative.
     __device__ __forceinline__ ScoreGradient modified([[maybe_unused]] const Context& context, [[maybe_unused]] const Row& row,
@@ -2019,7 +1938,6 @@ struct Pairs {
     /// isn't subtracted from it, dP of what is dropped counts as 0 there.
     __device__ __forceinline__ void exponentiate() {
         each_pair(scores, [&](int n, int r, int, float& x, float& y) {
-            if (r == 0) replay.begin_columns(n);
             const float prob_x = Recompute::prob(x), prob_y = Recompute::prob(y);
             probs.put(n, r, replay.keeps(0, n, r, 0) ? prob_x : 0, replay.keeps(0, n, r, 1) ? prob_y : 0);
             x = Recompute::dscore_factor(x, prob_x) * dropout_scale(params);
@@ -2111,13 +2029,10 @@ __device__ __forceinline__ void multiply_keys_queries_async(float (&sum)[8][4],
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
         STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more)
-        STEP(43, 44, more) STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more)
-        "}"
-        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
-          SUM_TILE(7)
+        STEP(43, 44, more) STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more) "}"
+        : SUM_TILES(0), SUM_TILES(4)
         : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
-          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7)
-    );
+          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7));
 }
 #undef STEP
 
@@ -2135,13 +2050,10 @@ __device__ __forceinline__ void multiply_values_dout_async(float (&sum)[8][4],
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
         STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more)
-        STEP(43, 44, more) STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more)
-        "}"
-        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
-          SUM_TILE(7)
+        STEP(43, 44, more) STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more) "}"
+        : SUM_TILES(0), SUM_TILES(4)
         : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
-          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7)
-    );
+          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7));
 }
 #undef STEP
 
@@ -2158,12 +2070,9 @@ __device__ __forceinline__ void multiply_statistics_async(float (&sum)[8][4],
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        STEP(35, 36, first)
-        "}"
-        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
-          SUM_TILE(7)
-        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0)
-    );
+        STEP(35, 36, first) "}"
+        : SUM_TILES(0), SUM_TILES(4)
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0));
 }
 #undef STEP
 
@@ -2183,14 +2092,10 @@ __device__ __forceinline__ void add_key_gradient_async(float (&sum)[16][4],
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
         STEP(66, 67, 68, 69, 70, first) STEP(71, 72, 73, 74, 75, more)
-        STEP(76, 77, 78, 79, 80, more) STEP(81, 82, 83, 84, 85, more)
-        "}"
-        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
-          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
-          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
+        STEP(76, 77, 78, 79, 80, more) STEP(81, 82, 83, 84, 85, more) "}"
+        : SUM_TILES(0), SUM_TILES(4), SUM_TILES(8), SUM_TILES(12)
         : "r"(accumulate), "l"(b), A_IN_REGISTERS(0), A_IN_REGISTERS(1), A_IN_REGISTERS(2),
-          A_IN_REGISTERS(3)
-    );
+          A_IN_REGISTERS(3));
 }
 #undef STEP
 
@@ -2209,13 +2114,9 @@ __device__ __forceinline__ void add_value_gradient_async(float (&sum)[16][4],
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
-        STEP(66, 67, 68, 69, 70, first)
-        "}"
-        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
-          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
-          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
-        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0)
-    );
+        STEP(66, 67, 68, 69, 70, first) "}"
+        : SUM_TILES(0), SUM_TILES(4), SUM_TILES(8), SUM_TILES(12)
+        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0));
 }
 #undef STEP
 
@@ -2322,7 +2223,7 @@ struct ConsumerProducts {
     template <int FIRST, int LAST>
     __device__ __forceinline__ void pin_probs() {
         if constexpr (FIRST < LAST) {
-            pin(step_of(probs, FIRST));
+            pin_operand(step_of(probs, FIRST));
             pin_probs<FIRST + 1, LAST>();
         }
     }
@@ -2488,7 +2389,7 @@ struct Consumer : BlockConsumer {
     /// Waits for all products; those of the tile before no longer need its queries.
     __device__ __forceinline__ void finish_products() {
         wgmma_wait<0>(scores);
-        pin(dscores);
+        pin_operand(dscores);
 #pragma unroll
         for (int strip = 0; strip < STRIPS; ++strip) pin(dk[strip]), pin(dv[strip]);
         if (!pending) return;
@@ -2540,14 +2441,14 @@ struct Consumer : BlockConsumer {
             pairs.learn_apart(learned[strip], context(), first_query(tile, part), first_key(work(), strip),
                               dscores_at(strip, part));
         pin_probs<EARLY_STEPS, STEPS>();
-        pin(dscores);
+        pin_operand(dscores);
         wgmma_fence();
         // FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
         start_dv<EARLY_STEPS, STEPS>(dv[strip], part);
         start_dk(dk[strip], part);
         wgmma_wait<(DRAINS ? 0 : 1)>(dv[strip]);  // the next scores take the registers of P
         pin_probs<EARLY_STEPS, STEPS>();
-        if (DRAINS) pin(dscores);
+        if (DRAINS) pin_operand(dscores);
     }
 
     __device__ __forceinline__ void work_on_tile(Pairs& pairs, const QueryTile& tile) {
@@ -2627,12 +2528,9 @@ __device__ __forceinline__ void multiply_query_gradient_async(float (&sum)[8][4]
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more)
-        "}"
-        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
-          SUM_TILE(7)
-        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3)
-    );
+        STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more) "}"
+        : SUM_TILES(0), SUM_TILES(4)
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3));
 }
 #undef STEP
 

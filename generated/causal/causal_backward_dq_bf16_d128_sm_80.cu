@@ -2,28 +2,27 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    41  sizes
-//    55  leaf code: element.cuh 57, math.cuh 62, bf16.cuh 132, statistics_floats.cuh 155,
-//        lanes.cuh 179, layout.cuh 195, mma_16bit.cuh 244, low_bits_16bit.cuh 339,
-//        gradient_softmax.cuh 360, replay_all.cuh 379, grid.cuh 387, output.cuh 510, copy.cuh 594,
-//        tile_kind.cuh 668, tiles.cuh 673, pair_stream.cuh 741, row_blocks.cuh 822,
-//        tiles_1d.cuh 836
-//   886  causal: Params 888, Context 904, make_context 913, Row 920, make_row 925, keep 934,
-//        ScoreGradient 942, KvBounds 948, kv_bounds 952
-//   962  pairs
-//  1004  leaf code, continued: kept_in_registers.cuh 1006
-//  1024  one tile of gradients
-//  1065  the kernel
-//  1123    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
-//  1128    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
-//  1130    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
-//  1133    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
-//  1138    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
+//    40  sizes
+//    54  leaf code: element.cuh 56, math.cuh 60, bf16.cuh 123, statistics_floats.cuh 145,
+//        lanes.cuh 168, layout.cuh 183, load_matrices.cuh 230, mma_16bit.cuh 241,
+//        low_bits_16bit.cuh 325, gradient_softmax.cuh 345, replay_all.cuh 363, grid.cuh 370,
+//        output.cuh 479, copy.cuh 554, tile_kind.cuh 627, tiles.cuh 631, pair_stream.cuh 698,
+//        row_blocks.cuh 778, tiles_1d.cuh 791
+//   840  causal: Params 842, Context 858, make_context 867, Row 874, make_row 879, keep 888,
+//        ScoreGradient 896, KvBounds 902, kv_bounds 906
+//   916  pairs
+//   957  leaf code, continued: kept_in_registers.cuh 959
+//   976  one tile of gradients
+//  1017  the kernel
+//  1075    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
+//  1080    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
+//  1082    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
+//  1085    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1090    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
-//
 //
 // variant causal
 //   keep if causal()
@@ -55,12 +54,10 @@ constexpr int M_TILES = WARP_ROWS / 16;
 // ---------------------------------------------------------------- leaf code
 
 // ---- element.cuh
-
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
 struct bf16 { unsigned short bits; };
 
 // ---- math.cuh
-
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
 [[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
@@ -96,7 +93,7 @@ __device__ __forceinline__ long long uniform_long(long long x) {
 }
 
 template <class T>
-__device__ __forceinline__ T* uniform(T* x) {
+__device__ __forceinline__ T* uniform_pointer(T* x) {
     return (T*)uniform_long((long long)x);
 }
 
@@ -108,12 +105,6 @@ __device__ __forceinline__ int opaque(int x) {
 }
 
 __device__ __forceinline__ long long opaque_long(long long x) {
-    asm volatile("" : "+l"(x));
-    return x;
-}
-
-template <class T>
-__device__ __forceinline__ T* opaque(T* x) {
     asm volatile("" : "+l"(x));
     return x;
 }
@@ -130,7 +121,6 @@ __device__ __forceinline__ T uniform_struct(const T& x) {
 }
 
 // ---- bf16.cuh
-
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
@@ -153,7 +143,6 @@ struct Dtype : PowersOfTwo {
 };
 
 // ---- statistics_floats.cuh
-
 /// Of a row: lse as an exponent, infinite for a row without weight, and delta.
 struct alignas(8) RowStatistics {
     float exponent, delta;
@@ -177,7 +166,6 @@ struct RowWeights {
 };
 
 // ---- lanes.cuh
-
 // Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
 
 /// Of a tile of K.
@@ -193,7 +181,6 @@ __device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int
 }
 
 // ---- layout.cuh
-
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -203,9 +190,6 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-///
-/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
-/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
 template <int ROW_COUNT, int BYTES_A_ROW>
 struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
@@ -213,6 +197,8 @@ struct SharedTile {
     static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
     static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
 
+    /// The address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
+    /// groups of 8 rows. The part that isn't constant, for each width of panel; what isn't used costs nothing.
     struct Lane {
         unsigned wide, half, quarter;
     };
@@ -241,13 +227,7 @@ struct SharedTile {
     }
 };
 
-// ---- mma_16bit.cuh
-
-// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
-//
-// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
-// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
-
+// ---- load_matrices.cuh
 __device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
@@ -257,6 +237,12 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
+
+// ---- mma_16bit.cuh
+// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
+//
+// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
+// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
 
 /// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
 /// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
@@ -337,7 +323,6 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
 }
 
 // ---- low_bits_16bit.cuh
-
 /// What rounding takes from scores, in units of theirs: nothing to speak of beside that of their operands.
 template <int M_TILES, int N_TILES>
 struct ScoreLowBits {
@@ -358,7 +343,6 @@ __device__ __forceinline__ const Work& found_again(const Work& work, const Param
 }
 
 // ---- gradient_softmax.cuh
-
 /// P = exp(score - lse), dS = P (dP - delta).
 struct Gradient {
     float factor;
@@ -377,7 +361,6 @@ struct Gradient {
 };
 
 // ---- replay_all.cuh
-
 /// No dropout. The interface is that of replay_rows.cuh and replay_keys.cuh.
 template <int M_TILES, int KEYS>
 struct Replay {
@@ -385,7 +368,6 @@ struct Replay {
 };
 
 // ---- grid.cuh
-
 /// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
 struct Work {
     int sequence;          // b
@@ -401,9 +383,7 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
 template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) {
-    return uniform(x);
-}
+__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
@@ -418,16 +398,10 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
     length = agreed(work, max(last - first, 0));
 }
 
-/// The rows of the sequence that `work` names.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
-}
-
 /// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
-    find_q_rows(work, params);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
     if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
@@ -469,11 +443,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     sequence = low;
 }
 
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
-}
-
 /// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
 /// `rows_each` rows. The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows
 /// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -490,7 +459,7 @@ __device__ __forceinline__ Work find_queries(const Params& params, int index, in
     work.split = head % splits();
     work.head = head / splits() % heads;
     work.sequence = work.batch_index = head / splits() / heads;
-    find_sequence<BLOCK_Q>(work, params, rows_each);
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }
 
@@ -508,15 +477,6 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
 }
 
 // ---- output.cuh
-
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
-    *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
-}
-
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
-    *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
-}
-
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
 /// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
 /// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
@@ -536,13 +496,13 @@ struct ColumnsInPairs {
             Stored::words(high, x[1][0], x[1][1]);
             const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
-            if (columns > 0) store_words(target, packed);
+            if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
-                if (columns > 8 * half) store_words(target + 8 * half, packed);
+                if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
             }
         }
     }
@@ -592,7 +552,6 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
 }
 
 // ---- copy.cuh
-
 // Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
 
 __device__ __forceinline__ void copy_async(unsigned target, const void* source) {
@@ -666,12 +625,10 @@ __device__ __forceinline__ void load_tile(unsigned tile, const void* source, lon
 }
 
 // ---- tile_kind.cuh
-
 // What a tile holds: no kept pair, anything, only kept pairs.
 enum TileKind { EMPTY, PARTIAL, FULL };
 
 // ---- tiles.cuh
-
 /// A tile of keys: its first kv_idx and what the mask keeps of it. EMPTY: there is none.
 struct Tile {
     int kv_first;
@@ -739,7 +696,6 @@ private:
 };
 
 // ---- pair_stream.cuh
-
 /// Rows of two tensors that the inner loop goes over together: K and V, or Q and dO. Strides are in bytes.
 struct RowPair {
     const char *first, *second;
@@ -820,7 +776,6 @@ private:
 };
 
 // ---- row_blocks.cuh
-
 // What the backward kernels keep of rows lies in blocks of 16 rows, so that 16-byte accesses fit: of each row its statistics,
 // and the sum of dQ in fragments. Each sequence and head begins with a block of its own, and ends with as many as fill up a
 // multiple of ROW_ALIGNMENT rows, which the kernel that includes this says.
@@ -834,7 +789,6 @@ __device__ __forceinline__ long long first_row_block(const Params& params, const
 }
 
 // ---- tiles_1d.cuh
-
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
@@ -926,7 +880,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 930 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 884 "causal_backward_dq_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -935,7 +889,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 939 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 893 "causal_backward_dq_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -977,8 +931,7 @@ struct Pairs {
 
     /// `warp_first`: the first q_idx, or in the transpose kv_idx, of the warp.
     __device__ __forceinline__ Pairs(const Params& params, const Context& context, int warp_first)
-        : params(params), context(context), gradient(context.scale), kept_scale(dropout_scale(params)) {
-    }
+        : params(params), context(context), gradient(context.scale), kept_scale(dropout_scale(params)) {}
 
     __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
         bool kept = true;
@@ -1004,7 +957,6 @@ struct Pairs {
 // ---------------------------------------------------------------- leaf code, continued
 
 // ---- kept_in_registers.cuh
-
 // What a backward kernel keeps for its loop, in registers. kept_in_smem.cuh has the same interface.
 
 constexpr bool KNOWS_FULL = true;  // tiles of which all is kept have code of their own
@@ -1109,7 +1061,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) causal_backward_dq(cons
                        work.kv_start * params.k_stride_row;
     const Element* v = params.v + work.batch_index * params.v_stride_batch + kv_head * params.v_stride_head +
                        work.kv_start * params.v_stride_row;
-    const RowPair& keys = aside<true>(RowPair{(const char*)uniform(k), (const char*)uniform(v),
+    const RowPair& keys = aside<true>(RowPair{(const char*)uniform_pointer(k), (const char*)uniform_pointer(v),
                                               params.k_stride_row * (long long)sizeof(Element),
                                               params.v_stride_row * (long long)sizeof(Element), work.kv_len});
     auto load_nothing = [](const Tile&, int) {};

@@ -3,33 +3,33 @@
 //
 // Contents, by line:
 //    47  sizes
-//    64  leaf code: element.cuh 66, math.cuh 71, bf16.cuh 166, running_max.cuh 190,
-//        normalize_softmax.cuh 223, keep_all.cuh 321, tiles_1d.cuh 330, grid.cuh 354,
-//        length_holds.cuh 489, keys_in_rows.cuh 498, output.cuh 506, head_rows.cuh 600,
-//        in_registers.cuh 648, kept_rows.cuh 658, key_bits.cuh 676, rotation.cuh 694,
-//        scores.cuh 706, tile_kind.cuh 759, tiles.cuh 764
-//   833  causal: Params 835, Context 850, make_context 859, Row 866, make_row 871, keep_bits 880,
-//        KvBounds 889, kv_bounds 893
-//   903  a block of queries
-//  1053  leaf code, continued: lanes.cuh 1055, addresses_recomputed.cuh 1071, layout.cuh 1089,
-//        mma_16bit.cuh 1151, copy.cuh 1265, words.cuh 1333, queries.cuh 1352
-//  1369  one tile of attention
-//  1397    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
-//  1415    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
-//  1423    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1430  leaf code of the loop over tiles: kv_rows.cuh 1432, kv_stream.cuh 1452,
-//        load_rows.cuh 1550, block_range.cuh 1573
-//  1590  the kernel
-//  1596    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
-//  1634    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
-//  1638    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  1653    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
-//  1655    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
+//    64  leaf code: element.cuh 66, math.cuh 70, bf16.cuh 164, running_max.cuh 187,
+//        normalize_softmax.cuh 219, keep_all.cuh 316, tiles_1d.cuh 324, grid.cuh 347,
+//        keys_in_rows.cuh 469, output.cuh 476, head_rows.cuh 561, in_registers.cuh 606,
+//        kept_rows.cuh 615, key_bits.cuh 632, rotation.cuh 649, scores.cuh 660, tile_kind.cuh 712,
+//        tiles.cuh 716
+//   784  causal: Params 786, Context 801, make_context 810, Row 817, make_row 822, keep_bits 831,
+//        KvBounds 840, kv_bounds 844
+//   854  a block of queries
+//   989  leaf code, continued: lanes.cuh 991, addresses_recomputed.cuh 1006, layout.cuh 1023,
+//        load_matrices.cuh 1083, mma_16bit.cuh 1094, copy.cuh 1197, words.cuh 1264,
+//        queries.cuh 1277
+//  1293  one tile of attention
+//  1321    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
+//  1339    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  1347    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1354  leaf code of the loop over tiles: kv_rows.cuh 1356, kv_stream.cuh 1375,
+//        load_rows.cuh 1472, block_range.cuh 1494
+//  1510  the kernel
+//  1516    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1554    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1558    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1573    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1575    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
-//
 //
 // variant causal
 //   keep if causal()
@@ -64,12 +64,10 @@ constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 // ---------------------------------------------------------------- leaf code
 
 // ---- element.cuh
-
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
 struct bf16 { unsigned short bits; };
 
 // ---- math.cuh
-
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
 [[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
@@ -130,7 +128,7 @@ __device__ __forceinline__ long long uniform_long(long long x) {
 }
 
 template <class T>
-__device__ __forceinline__ T* uniform(T* x) {
+__device__ __forceinline__ T* uniform_pointer(T* x) {
     return (T*)uniform_long((long long)x);
 }
 
@@ -147,7 +145,7 @@ __device__ __forceinline__ long long opaque_long(long long x) {
 }
 
 template <class T>
-__device__ __forceinline__ T* opaque(T* x) {
+__device__ __forceinline__ T* opaque_pointer(T* x) {
     asm volatile("" : "+l"(x));
     return x;
 }
@@ -164,7 +162,6 @@ __device__ __forceinline__ T uniform_struct(const T& x) {
 }
 
 // ---- bf16.cuh
-
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr unsigned SIGN_BITS = 0x80008000;
@@ -188,7 +185,6 @@ struct Dtype : PowersOfTwo {
 };
 
 // ---- running_max.cuh
-
 /// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
 /// stale_max_softmax.cuh) says when it moves.
 template <int M_TILES>
@@ -221,7 +217,6 @@ struct RunningMax {
 };
 
 // ---- normalize_softmax.cuh
-
 /// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
 /// one liberty that leaves the result exact: a stale maximum serves as well. So it moves only when an
 /// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
@@ -319,7 +314,6 @@ struct Normalizer : RunningMax<M_TILES> {
 };
 
 // ---- keep_all.cuh
-
 /// No dropout. The interface is that of philox.cuh.
 template <int M_TILES>
 struct Dropout {
@@ -328,7 +322,6 @@ struct Dropout {
 };
 
 // ---- tiles_1d.cuh
-
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
@@ -352,19 +345,12 @@ struct TileOrder {
 };
 
 // ---- grid.cuh
-
 /// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
 struct Work {
     int sequence;          // b
     int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
     int head, split, q_block;
     int q_start, q_len, kv_start, kv_len;
-
-    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
-    template <class Params>
-    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
-        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
-    }
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
@@ -374,9 +360,7 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
 template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) {
-    return uniform(x);
-}
+__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
@@ -391,16 +375,10 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
     length = agreed(work, max(last - first, 0));
 }
 
-/// The rows of the sequence that `work` names.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
-}
-
 /// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
-    find_q_rows(work, params);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
     if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
@@ -411,6 +389,13 @@ __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
 template <class AnyWork, class Params>
 __device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& work) {
     return params.cu_seqlens_kv == nullptr ? work.sequence : 0;
+}
+
+/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
+template <class Params>
+__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
+    return holds ? 1.0f : __int_as_float(0x7fffffff);
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
@@ -448,11 +433,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     sequence = low;
 }
 
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
-}
-
 /// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
 /// `rows_each` rows. The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows
 /// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -469,7 +449,7 @@ __device__ __forceinline__ Work find_queries(const Params& params, int index, in
     work.split = head % splits();
     work.head = head / splits() % heads;
     work.sequence = work.batch_index = head / splits() / heads;
-    find_sequence<BLOCK_Q>(work, params, rows_each);
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }
 
@@ -486,17 +466,7 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
     return work;
 }
 
-// ---- length_holds.cuh
-
-/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
-template <class Params>
-__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
-    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
-    return holds ? 1.0f : __int_as_float(0x7fffffff);
-}
-
 // ---- keys_in_rows.cuh
-
 /// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
 template <class Params>
 __device__ __forceinline__ float keys_hold(const Params& params, int sequence, int, int = 0) {
@@ -504,15 +474,6 @@ __device__ __forceinline__ float keys_hold(const Params& params, int sequence, i
 }
 
 // ---- output.cuh
-
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
-    *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
-}
-
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
-    *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
-}
-
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
 /// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
 /// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
@@ -532,13 +493,13 @@ struct ColumnsInPairs {
             Stored::words(high, x[1][0], x[1][1]);
             const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
-            if (columns > 0) store_words(target, packed);
+            if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
-                if (columns > 8 * half) store_words(target + 8 * half, packed);
+                if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
             }
         }
     }
@@ -598,7 +559,6 @@ __device__ __forceinline__ void store_row_values(const Places& places, int slot,
 }
 
 // ---- head_rows.cuh
-
 /// The rows of a tile of Q: those of one query head, where `Order` says. See group_rows.cuh for the other way.
 template <class Order>
 struct QueryRows {
@@ -631,9 +591,7 @@ struct QueryRows {
 
     /// The first slot of the calling warp's rows.
     template <int WARP_ROWS>
-    __device__ __forceinline__ int warp_slot() const {
-        return threadIdx.x / 32 * WARP_ROWS;
-    }
+    __device__ __forceinline__ int warp_slot() const { return threadIdx.x / 32 * WARP_ROWS; }
 
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
@@ -646,7 +604,6 @@ struct QueryRows {
 };
 
 // ---- in_registers.cuh
-
 /// What a block knows of itself stays in registers: nothing is spilled. See spilled_to_smem.cuh for the other way.
 template <class T>
 __device__ __forceinline__ T spilled(const T& x) {
@@ -656,7 +613,6 @@ __device__ __forceinline__ T spilled(const T& x) {
 __device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
-
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
 /// the products.
 template <class Order, int M_TILES>
@@ -674,7 +630,6 @@ struct LaneRows {
 };
 
 // ---- key_bits.cuh
-
 // Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
 // counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
 
@@ -692,7 +647,6 @@ __device__ __forceinline__ unsigned bits_below(int positions) {
 }
 
 // ---- rotation.cuh
-
 /// Moves the first STEP column tiles behind the others.
 template <int STEP, class Word, int N_TILES, int WORDS>
 __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
@@ -704,7 +658,6 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 }
 
 // ---- scores.cuh
-
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
@@ -757,12 +710,10 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
 }
 
 // ---- tile_kind.cuh
-
 // What a tile holds: no kept pair, anything, only kept pairs.
 enum TileKind { EMPTY, PARTIAL, FULL };
 
 // ---- tiles.cuh
-
 /// A tile of keys: its first kv_idx and what the mask keeps of it. EMPTY: there is none.
 struct Tile {
     int kv_first;
@@ -872,7 +823,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 876 "causal_forward_bf16_d128_sm_80.cu"
+#line 827 "causal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -881,7 +832,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 885 "causal_forward_bf16_d128_sm_80.cu"
+#line 836 "causal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -913,27 +864,20 @@ struct QueryBlock {
     Dropout<M_TILES> dropout;
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
-          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {
-    }
+          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {}
 
     /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
     /// others for each lane.
     template <bool OF_LANES = false>
     __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
-        TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        auto agreed = [](int x) {
-            if constexpr (OF_LANES) return x;
-            return uniform(x);
-        };
-        range = {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
-                 order.end(agreed(bounds.kv_end))};
-        return range;
+        auto agreed = [](int x) { return OF_LANES ? x : uniform(x); };
+        return {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
+                order.end(agreed(bounds.kv_end))};
     }
 
     __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
-        TileKind kind = PARTIAL;
-        return kind;
+        return PARTIAL;
     }
 
     /// A row of the lane.
@@ -957,20 +901,17 @@ struct QueryBlock {
     /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
     template <class RowOf>
     __device__ __forceinline__ float sink_of(RowOf row_of) const {
-        float logit = NEGATIVE_INFINITY;
-        return logit;
+        return NEGATIVE_INFINITY;
     }
 
     /// The same of a row of the lane.
-    __device__ __forceinline__ float sink(int m, int r) const {
+    __device__ __forceinline__ float sink_at(int m, int r) const {
         return sink_of([&] { return row(m, r); });
     }
 
-    /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
+    /// What the rest of the mask keeps, of all keys that the lane holds from kv_idx on (key_bits.cuh).
     __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
-        unsigned bits = ~0u;
-        bits = keep_bits(params, context, row, kv_idx);
-        return bits;
+        return keep_bits(params, context, row, kv_idx);
     }
 };
 
@@ -978,7 +919,7 @@ struct QueryBlock {
 struct WholeTile {
     Tile tile;
 
-    __device__ __forceinline__ void prepare(const QueryBlock&, const Tile& tile) { this->tile = tile; }
+    __device__ __forceinline__ void prepare_scores(const QueryBlock&, const Tile& tile) { this->tile = tile; }
     __device__ __forceinline__ bool serves(const QueryBlock&, const Scores&) const { return true; }
 
     __device__ __forceinline__ void to_exponents(const QueryBlock& block, const Normalizer<M_TILES>& normalizer,
@@ -1036,24 +977,18 @@ struct Finished {
         }
     }
 
-    /// Where the rows of a block stand in an array like lse: of fp32, `width` of them a row.
-    static __device__ __forceinline__ auto results(const Params& params, const Rows& rows, float* array, int width) {
-        return rows.places(array, (long long)params.num_heads * params.q_len * width, (long long)params.q_len * width, width);
-    }
-
     /// Stores the warp's rows of a block, and their lse if it is asked for. `out` is lost.
     __device__ __forceinline__ void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
         const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
         store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
         if (params.lse != nullptr)
-            store_row_values<M_TILES>(results(params, rows, params.lse, 1), warp_row,
+            store_row_values<M_TILES>(rows.places(params.lse, (long long)params.num_heads * params.q_len, params.q_len, 1), warp_row,
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
 // ---------------------------------------------------------------- leaf code, continued
 
 // ---- lanes.cuh
-
 // Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
 
 /// Of a tile of K.
@@ -1069,7 +1004,6 @@ __device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int
 }
 
 // ---- addresses_recomputed.cuh
-
 /// Where a lane reads Q, K and V, computed again at each use. See addresses_ahead.cuh for the other way.
 template <class, int>
 struct FragmentAddresses {
@@ -1087,7 +1021,6 @@ struct FragmentAddresses {
 };
 
 // ---- layout.cuh
-
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -1097,9 +1030,6 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-///
-/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
-/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
 template <int ROW_COUNT, int BYTES_A_ROW>
 struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
@@ -1107,6 +1037,8 @@ struct SharedTile {
     static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
     static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
 
+    /// The address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
+    /// groups of 8 rows. The part that isn't constant, for each width of panel; what isn't used costs nothing.
     struct Lane {
         unsigned wide, half, quarter;
     };
@@ -1148,13 +1080,7 @@ struct SharedTile {
     }
 };
 
-// ---- mma_16bit.cuh
-
-// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
-//
-// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
-// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
-
+// ---- load_matrices.cuh
 __device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
@@ -1164,6 +1090,12 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
+
+// ---- mma_16bit.cuh
+// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
+//
+// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
+// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
 
 /// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
 /// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
@@ -1263,7 +1195,6 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
 }
 
 // ---- copy.cuh
-
 // Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
 
 __device__ __forceinline__ void copy_async(unsigned target, const void* source) {
@@ -1327,11 +1258,10 @@ __device__ __forceinline__ void load_columns(unsigned tile, const char* source, 
 /// Loads a tile without a branch, for code that runs under products. No rows at all make a tile of zeros.
 template <class Tile, class Order, int THREADS, int VALID_BYTES>
 __device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
-    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque(source), row_bytes, rows);
+    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque_pointer(source), row_bytes, rows);
 }
 
 // ---- words.cuh
-
 // Ordinary accesses to shared memory by address.
 
 __device__ __forceinline__ unsigned load_word(unsigned address) {
@@ -1344,13 +1274,7 @@ __device__ __forceinline__ void store_word(unsigned address, unsigned word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
 
-__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
-                 : "memory");
-}
-
 // ---- queries.cuh
-
 /// Moves the sign of `scale` into the Q tile, and zero too, so that scores need a positive factor: the one returned. The
 /// tile may still be on its way; a barrier must follow before it is used.
 template <class Dtype, class QTile, int THREADS>
@@ -1403,7 +1327,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     bool masks = tile.kind != FULL;
     const bool whole = true;
     WholeTile form;
-    if (whole) form.prepare(block, tile);
+    if (whole) form.prepare_scores(block, tile);
     if (whole && form.serves(block, scores)) {
         form.to_exponents(block, normalizer, scores);
     } else {
@@ -1430,7 +1354,6 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
 // ---------------------------------------------------------------- leaf code of the loop over tiles
 
 // ---- kv_rows.cuh
-
 /// The keys and values of one head of one sequence in global memory. Strides are in bytes.
 struct KvRows {
     const char *keys, *values;
@@ -1450,7 +1373,6 @@ struct KvRows {
 };
 
 // ---- kv_stream.cuh
-
 /// The live tiles (see LiveTiles), loaded into a ring of STAGES buffers for K and for V while earlier ones are worked on. Nothing
 /// of an EMPTY tile is read. All threads of the block must make the same calls. A tile begins with one basic block:
 /// copies are without branches, and run under the products, as do the addresses that they take.
@@ -1548,7 +1470,6 @@ private:
 };
 
 // ---- load_rows.cuh
-
 // Tiles of Q: all THREADS threads take part in starting to load one. What doesn't exist becomes zeros.
 
 /// Rows of one head. Nothing of a block runs before they are asked for, so their addresses are a step apart, as those of keys.
@@ -1571,7 +1492,6 @@ __device__ __forceinline__ void load_rows(unsigned tile, const Places& places, i
 }
 
 // ---- block_range.cuh
-
 /// The keys that a block's rows look at, where its warps don't tell their own from others'. See warp_ranges.cuh.
 template <int WARPS>
 struct Ranges {
@@ -1618,7 +1538,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     auto bytes = [](long long stride) {
         return (stride * (long long)sizeof(Element));
     };
-    const KvRows kv = {(const char*)uniform(k), (const char*)uniform(v), bytes(params.k_stride_row), bytes(params.v_stride_row),
+    const KvRows kv = {(const char*)uniform_pointer(k), (const char*)uniform_pointer(v), bytes(params.k_stride_row), bytes(params.v_stride_row),
                        work.kv_len};
     auto kind_of = [&](int kv_first, int kv_last) { return block.kind(kv_first, kv_last); };
     LiveTiles<
@@ -1649,7 +1569,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     // Decoded again, neither kept nor spilled, where the loop needs the registers.
     const Work done = Rows::find_work(params);
     const Rows finished_rows(params, done);
-    auto sink = [&](int m, int r) { return done.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+    auto sink = [&](int m, int r) { return done.split == 0 ? block.sink_at(m, r) : NEGATIVE_INFINITY; };
     // FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
     const Finished finished(normalizer, sink, block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len));
     // FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.

@@ -2,45 +2,44 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    58  sizes
-//    74  leaf code: element.cuh 76, math.cuh 81, bf16.cuh 180, running_max.cuh 204,
-//        stale_max_softmax.cuh 237, keep_all.cuh 350, tiles_1d.cuh 358, grid.cuh 382,
-//        length_holds.cuh 511, keys_in_rows.cuh 520, output.cuh 528, head_rows.cuh 622,
-//        kept_rows.cuh 657, key_bits.cuh 675, scores.cuh 693, tile_kind.cuh 715, tiles.cuh 720
-//   758  causal: Params 760, Context 776, make_context 785, Row 792, make_row 797, keep_bits 806,
-//        KvBounds 815, kv_bounds 819
-//   829  a block of queries
-//   975  leaf code, continued: tile_scheduler.cuh 977, group_tiles.cuh 999,
-//        descending_tiles.cuh 1022, lanes.cuh 1067, layout.cuh 1083, mma_16bit.cuh 1132,
-//        barrier.cuh 1189, words.cuh 1249, pipeline.cuh 1273, tma.cuh 1413, tma_1d.cuh 1442,
-//        cluster_none.cuh 1476, kv_in_rows.cuh 1495, wgmma.cuh 1506, values_loaded.cuh 1579,
-//        rounded_late.cuh 1604, warpgroup.cuh 1617
-//  1652  what the warps share
-//  1697  the planner
-//  1740  the producer
-//  1764    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1849    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  1876  queries times keys
-//  1915  the consumers
-//  2153    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2157    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2166    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2170    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2173    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2175    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2178    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2198    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2215    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2231    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2239  the kernel
-//  2247    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2257    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2269    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    57  sizes
+//    73  leaf code: element.cuh 75, math.cuh 79, bf16.cuh 161, running_max.cuh 184,
+//        stale_max_softmax.cuh 216, keep_all.cuh 323, tiles_1d.cuh 330, grid.cuh 353,
+//        keys_in_rows.cuh 469, output.cuh 476, head_rows.cuh 561, kept_rows.cuh 593,
+//        key_bits.cuh 610, scores.cuh 627, tile_kind.cuh 648, tiles.cuh 652
+//   682  causal: Params 684, Context 700, make_context 709, Row 716, make_row 721, keep_bits 730,
+//        KvBounds 739, kv_bounds 743
+//   753  a block of queries
+//   872  leaf code, continued: tile_scheduler.cuh 874, group_tiles.cuh 887,
+//        descending_tiles.cuh 909, layout.cuh 953, load_matrices.cuh 979, warp_scores.cuh 985,
+//        barrier.cuh 1011, words.cuh 1070, pipeline.cuh 1093, tma.cuh 1231, tma_1d.cuh 1257,
+//        cluster_none.cuh 1290, kv_in_rows.cuh 1308, wgmma.cuh 1318, values_loaded.cuh 1380,
+//        rounded_late.cuh 1404, warpgroup.cuh 1414
+//  1448  what the warps share
+//  1493  the planner
+//  1534  the producer
+//  1558    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1643    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  1670  queries times keys
+//  1706  the consumers
+//  1923    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1927    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1936    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  1940    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  1943    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1945    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  1948    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1968    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1985    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2001    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2009  the kernel
+//  2017    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2027    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2039    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
-//
 //
 // variant causal
 //   keep if causal()
@@ -74,12 +73,10 @@ constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 // ---------------------------------------------------------------- leaf code
 
 // ---- element.cuh
-
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
 struct bf16 { unsigned short bits; };
 
 // ---- math.cuh
-
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
 [[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
@@ -131,16 +128,6 @@ __device__ __forceinline__ int uniform(int x) {
     return result;
 }
 
-__device__ __forceinline__ long long uniform_long(long long x) {
-    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
-    return (long long)((unsigned long long)high << 32 | low);
-}
-
-template <class T>
-__device__ __forceinline__ T* uniform(T* x) {
-    return (T*)uniform_long((long long)x);
-}
-
 /// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
 /// the whole loop.
 __device__ __forceinline__ int opaque(int x) {
@@ -149,12 +136,6 @@ __device__ __forceinline__ int opaque(int x) {
 }
 
 __device__ __forceinline__ long long opaque_long(long long x) {
-    asm volatile("" : "+l"(x));
-    return x;
-}
-
-template <class T>
-__device__ __forceinline__ T* opaque(T* x) {
     asm volatile("" : "+l"(x));
     return x;
 }
@@ -178,7 +159,6 @@ __device__ __forceinline__ int thread_index() {
 }
 
 // ---- bf16.cuh
-
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr unsigned SIGN_BITS = 0x80008000;
@@ -202,7 +182,6 @@ struct Dtype : PowersOfTwo {
 };
 
 // ---- running_max.cuh
-
 /// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
 /// stale_max_softmax.cuh) says when it moves.
 template <int M_TILES>
@@ -235,7 +214,6 @@ struct RunningMax {
 };
 
 // ---- stale_max_softmax.cuh
-
 /// Online softmax (FlashAttention-2, Algorithm 1, lines 8 to 12) that keeps stale maxima. Any number in place of a row's
 /// maximum gives the same softmax, so where nothing is masked the exponentials subtract the maxima of earlier tiles, and
 /// the tile's own sum, which is needed anyway, tells whether that was safe. It is for the caller to compute the
@@ -251,12 +229,7 @@ struct Normalizer : RunningMax<M_TILES> {
 
     /// `unit`: natural units in one unit of the scores; positive.
     __device__ __forceinline__ explicit Normalizer(float unit) : Base(unit * LOG2_E) {
-        set_max(-NEGATIVE_INFINITY);
-    }
-
-    /// Gives all rows the same maximum: minus it, as an exponent.
-    __device__ __forceinline__ void set_max(float exponent) {
-        each_row([&](int m, int r) { offset[m][r] = exponent; });
+        each_row([&](int m, int r) { offset[m][r] = -NEGATIVE_INFINITY; });
     }
 
     /// Whether all rows of the warp have met a key.
@@ -348,7 +321,6 @@ struct Normalizer : RunningMax<M_TILES> {
 };
 
 // ---- keep_all.cuh
-
 /// No dropout. The interface is that of philox.cuh.
 template <int M_TILES>
 struct Dropout {
@@ -356,7 +328,6 @@ struct Dropout {
 };
 
 // ---- tiles_1d.cuh
-
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
@@ -380,19 +351,12 @@ struct TileOrder {
 };
 
 // ---- grid.cuh
-
 /// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
 struct Work {
     int sequence;          // b
     int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
     int head, split, q_block;
     int q_start, q_len, kv_start, kv_len;
-
-    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
-    template <class Params>
-    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
-        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
-    }
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
@@ -402,9 +366,7 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
 template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) {
-    return uniform(x);
-}
+__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
@@ -419,16 +381,10 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
     length = agreed(work, max(last - first, 0));
 }
 
-/// The rows of the sequence that `work` names.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
-}
-
 /// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
-    find_q_rows(work, params);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
     if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
@@ -446,6 +402,13 @@ __device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& wor
 template <class Params>
 __device__ __forceinline__ bool rows_follow_keys(const Params& params) {
     return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
+}
+
+/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
+template <class Params>
+__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
+    return holds ? 1.0f : __int_as_float(0x7fffffff);
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
@@ -483,11 +446,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     sequence = low;
 }
 
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
-}
-
 /// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
 /// `rows_each` rows. The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows
 /// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -504,21 +462,11 @@ __device__ __forceinline__ Work find_queries(const Params& params, int index, in
     work.split = head % splits();
     work.head = head / splits() % heads;
     work.sequence = work.batch_index = head / splits() / heads;
-    find_sequence<BLOCK_Q>(work, params, rows_each);
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }
 
-// ---- length_holds.cuh
-
-/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
-template <class Params>
-__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
-    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
-    return holds ? 1.0f : __int_as_float(0x7fffffff);
-}
-
 // ---- keys_in_rows.cuh
-
 /// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
 template <class Params>
 __device__ __forceinline__ float keys_hold(const Params& params, int sequence, int, int = 0) {
@@ -526,15 +474,6 @@ __device__ __forceinline__ float keys_hold(const Params& params, int sequence, i
 }
 
 // ---- output.cuh
-
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
-    *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
-}
-
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
-    *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
-}
-
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
 /// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
 /// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
@@ -554,13 +493,13 @@ struct ColumnsInPairs {
             Stored::words(high, x[1][0], x[1][1]);
             const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
-            if (columns > 0) store_words(target, packed);
+            if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
-                if (columns > 8 * half) store_words(target + 8 * half, packed);
+                if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
             }
         }
     }
@@ -620,7 +559,6 @@ __device__ __forceinline__ void store_row_values(const Places& places, int slot,
 }
 
 // ---- head_rows.cuh
-
 /// The rows of a tile of Q: those of one query head, where `Order` says. See group_rows.cuh for the other way.
 template <class Order>
 struct QueryRows {
@@ -640,9 +578,7 @@ struct QueryRows {
 
     /// The first slot of the calling warp's rows.
     template <int WARP_ROWS>
-    __device__ __forceinline__ int warp_slot() const {
-        return threadIdx.x / 32 * WARP_ROWS;
-    }
+    __device__ __forceinline__ int warp_slot() const { return threadIdx.x / 32 * WARP_ROWS; }
 
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
@@ -655,7 +591,6 @@ struct QueryRows {
 };
 
 // ---- kept_rows.cuh
-
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
 /// the products.
 template <class Order, int M_TILES>
@@ -673,7 +608,6 @@ struct LaneRows {
 };
 
 // ---- key_bits.cuh
-
 // Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
 // counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
 
@@ -691,7 +625,6 @@ __device__ __forceinline__ unsigned bits_below(int positions) {
 }
 
 // ---- scores.cuh
-
 /// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
 template <class KvOrder>
 __device__ __forceinline__ unsigned bits_inside(unsigned bits, int key, int keys) {
@@ -713,12 +646,10 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
 }
 
 // ---- tile_kind.cuh
-
 // What a tile holds: no kept pair, anything, only kept pairs.
 enum TileKind { EMPTY, PARTIAL, FULL };
 
 // ---- tiles.cuh
-
 /// A tile of keys: its first kv_idx and what the mask keeps of it. EMPTY: there is none.
 struct Tile {
     int kv_first;
@@ -729,13 +660,6 @@ struct Tile {
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
-
-    /// What it keeps of the tile that begins with this slot.
-    template <int BLOCK>
-    __device__ __forceinline__ TileKind kind(int slot) const {
-        const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
-        return (TileKind)(meets * (PARTIAL + full));
-    }
 };
 
 /// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
@@ -798,7 +722,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 802 "causal_forward_bf16_d128_sm_90a.cu"
+#line 726 "causal_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -807,7 +731,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 811 "causal_forward_bf16_d128_sm_90a.cu"
+#line 735 "causal_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -839,8 +763,7 @@ struct QueryBlock {
     Dropout<M_TILES> dropout;
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
-          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {
-    }
+          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {}
 
     /// As far as `range` and `kind` go, the rows in `count` slots from `first` on, or the last one if there are none.
     __device__ __forceinline__ QueryBlock part(int first, int count) const {
@@ -854,20 +777,14 @@ struct QueryBlock {
     /// others for each lane.
     template <bool OF_LANES = false>
     __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
-        TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        auto agreed = [](int x) {
-            if constexpr (OF_LANES) return x;
-            return uniform(x);
-        };
-        range = {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
-                 order.end(agreed(bounds.kv_end))};
-        return range;
+        auto agreed = [](int x) { return OF_LANES ? x : uniform(x); };
+        return {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
+                order.end(agreed(bounds.kv_end))};
     }
 
     __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
-        TileKind kind = PARTIAL;
-        return kind;
+        return PARTIAL;
     }
 
     /// A row of the lane.
@@ -883,29 +800,14 @@ struct QueryBlock {
     /// Natural units in one unit of the scores; score lines have made them natural.
     __device__ __forceinline__ float unit() const { return magnitude; }
 
-    /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
-    template <class RowOf>
-    __device__ __forceinline__ float sink_of(RowOf row_of) const {
-        float logit = NEGATIVE_INFINITY;
-        return logit;
-    }
-
-    /// The same of a row of the lane.
-    __device__ __forceinline__ float sink(int m, int r) const {
-        return sink_of([&] { return row(m, r); });
-    }
-
-    /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
+    /// What the rest of the mask keeps, of all keys that the lane holds from kv_idx on (key_bits.cuh).
     __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
-        unsigned bits = ~0u;
-        bits = keep_bits(params, context, row, kv_idx);
-        return bits;
+        return keep_bits(params, context, row, kv_idx);
     }
 };
 
 /// A tile all of which is kept, without score lines. The interface is that of whole_tile_form.cu.j2.
 struct WholeTile {
-    __device__ __forceinline__ void prepare(const QueryBlock&, const Tile&) {}
     __device__ __forceinline__ bool serves(const QueryBlock&, const Scores&) const { return true; }
 
     __device__ __forceinline__ void to_exponents(const QueryBlock&, const Normalizer<M_TILES>& normalizer, Scores& scores) const {
@@ -958,34 +860,20 @@ struct Finished {
         }
     }
 
-    /// Where the rows of a block stand in an array like lse: of fp32, `width` of them a row.
-    static __device__ __forceinline__ auto results(const Params& params, const Rows& rows, float* array, int width) {
-        return rows.places(array, (long long)params.num_heads * params.q_len * width, (long long)params.q_len * width, width);
-    }
-
     /// Stores the warp's rows of a block, and their lse if it is asked for. `out` is lost.
     __device__ __forceinline__ void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
         const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
         store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
         if (params.lse != nullptr)
-            store_row_values<M_TILES>(results(params, rows, params.lse, 1), warp_row,
+            store_row_values<M_TILES>(rows.places(params.lse, (long long)params.num_heads * params.q_len, params.q_len, 1), warp_row,
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
 // ---------------------------------------------------------------- leaf code, continued
 
 // ---- tile_scheduler.cuh
-
-/// Block `index` of queries of persistent kernels.
-template <int BLOCK_Q, bool SPLITS, class Params>
-__device__ __forceinline__ Work find_work(const Params& params, int index) {
-    Work work = find_queries<BLOCK_Q, SPLITS>(params, index, params.num_heads, 1);
-    find_rows(work, params);
-    return work;
-}
-
 /// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
-/// them. Its first lane's answer counts. Thread blocks ask until they are told -1: as none asks for its first block,
+/// them. The warp calls together. Thread blocks ask until they are told -1: as none asks for its first block,
 /// there are `blocks` questions in all, and the last brings the counter back to the 0 where the first found it.
 template <class Params>
 __device__ __forceinline__ int next_work_tile(const Params& params, int index) {
@@ -993,11 +881,10 @@ __device__ __forceinline__ int next_work_tile(const Params& params, int index) {
         index += gridDim.x;
     else if (threadIdx.x % 32 == 0)
         index = atomicInc(params.next_block, params.blocks - 1) + gridDim.x;
-    return index < params.blocks ? index : -1;
+    return __shfl_sync(~0u, index < params.blocks ? index : -1, 0);
 }
 
 // ---- group_tiles.cuh
-
 // Tiles of keys as groups of a block's rows see them: those of each warpgroup, or all together. Lane i of the warp that walks
 // tiles brings the range of keys of group i % GROUPS.
 
@@ -1020,7 +907,6 @@ __device__ __forceinline__ TileRange span(const TileRange& own) {
 }
 
 // ---- descending_tiles.cuh
-
 /// The tiles in descending order of which some group of rows keeps keys. The lanes of a warp classify as many as they can at
 /// once.
 template <class Order, int GROUPS, class KindOf>
@@ -1064,24 +950,7 @@ private:
     }
 };
 
-// ---- lanes.cuh
-
-// Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
-
-/// Of a tile of K.
-template <class KTile>
-__device__ __forceinline__ typename KTile::Lane key_lane(unsigned keys, int lane) {
-    return KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
-}
-
-/// Of a tile of Q, from `first_row` on.
-template <class QTile>
-__device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int first_row, int lane) {
-    return QTile::lane(queries, first_row + lane % 16, lane / 16);
-}
-
 // ---- layout.cuh
-
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -1091,19 +960,10 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-///
-/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
-/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
 template <int ROW_COUNT, int BYTES_A_ROW>
 struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
     static constexpr int CHUNKS = ROW_BYTES / 16;
-    static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
-    static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
-
-    struct Lane {
-        unsigned wide, half, quarter;
-    };
 
     /// Offset of a row's chunk within a panel of WIDTH bytes.
     template <int WIDTH>
@@ -1114,80 +974,41 @@ struct SharedTile {
 
     /// Where a panel starts whose first chunk is `chunk`.
     static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
-
-    /// `base` is the tile's address, a multiple of 128.
-    static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
-        return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
-    }
-
-    /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
-    /// must be a multiple of 8.
-    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
-        if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
-        if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
-        return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
-    }
 };
 
-// ---- mma_16bit.cuh
-
-// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
-//
-// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
-// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
-
+// ---- load_matrices.cuh
 __device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
 
-/// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
-/// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
-/// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
-template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Overlapped>
-__device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
-                                                        const typename KTile::Lane& k_lane, Overlapped overlapped) {
-    constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
+// ---- warp_scores.cuh
+/// scores = Q K^T by one warp alone, which has lost its own, while others go on: wgmma would need all four of the warpgroup. For 16
+/// rows of Q from `first_row` on, and all keys of the tile; both tiles have panels of 128 bytes only. Lanes hold what wgmma
+/// gives them, and what mma.m16n8k16 does: row lane/4 + 8*(i/2) and column 2*(lane%4) + i%2 of each 16 x 8 scores.
+template <class Dtype, class QTile, class KTile, int N_TILES>
+__device__ __forceinline__ void multiply_by_warp(float (&scores)[1][N_TILES][4], unsigned queries, int first_row, unsigned keys) {
+    const int lane = threadIdx.x % 32;
+    const unsigned k_lane = keys + KTile::template in_panel<128>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
-    for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
-#pragma unroll UNROLLED
-    for (int step = 0; step < STEPS; ++step) {
-        unsigned q[M_TILES][4];
-        read_queries(step / Dtype::PARTS, q);
+    for (int i = 0; i < 4 * N_TILES; ++i) scores[0][i / 4][i % 4] = 0;
+#pragma unroll 1
+    for (int step = 0; step < KTile::CHUNKS / 2 * Dtype::PARTS; ++step) {
+        const int row = first_row + lane % 16, chunk = (row * 16 ^ lane) & 7 * 16;  // of its line: 0 or 1, XOR the row's number
+        const unsigned q_lane = queries + row * 128 + chunk;
+        const int first = 2 * (step / Dtype::PARTS);  // chunk of the tile's rows
+        unsigned q[4], k[4];
+        load_matrices(q, (q_lane ^ first % 8 * 16) + QTile::panel(first / 8 * 8));
 #pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
-            unsigned k[4];
-            load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
+            load_matrices(k, (k_lane ^ first % 8 * 16) + KTile::panel(first / 8 * 8) + 8 * n * 128);
 #pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-                for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
+            for (int half = 0; half < 2; ++half) Dtype::mma(scores[0][n + half], q, k[2 * half], k[2 * half + 1]);
         }
-        if (step == 0) overlapped(0);
-        if (step == min(1, STEPS - 1)) overlapped(1);
     }
 }
 
-/// M_TILES * 16 rows of Q, of 16 columns.
-template <class QTile, int M_TILES>
-__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
-#pragma unroll
-    for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
-}
-
-/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Of more than 192 columns,
-/// 64 in each round of a loop.
-template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS <= 24 ? QTile::CHUNKS / 2 : 4, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
-                                                      int first_row, unsigned keys) {
-    auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
-        load_queries<QTile>(q, query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
-    };
-    multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, key_lane<KTile>(keys, threadIdx.x % 32), [](int) {});
-}
-
 // ---- barrier.cuh
-
 // Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
 // read a stage. Named barriers join the warps of a warpgroup.
 
@@ -1247,7 +1068,6 @@ struct Ring {
 };
 
 // ---- words.cuh
-
 // Ordinary accesses to shared memory by address.
 
 __device__ __forceinline__ unsigned load_word(unsigned address) {
@@ -1271,7 +1091,6 @@ __device__ __forceinline__ void store_words(unsigned address, const unsigned (&x
 }
 
 // ---- pipeline.cuh
-
 /// What the producer tells a group of a block's rows, a warpgroup's or all, about a stage of keys.
 struct TileInfo {
     Tile tile;    // EMPTY: no key of it matters to the rows
@@ -1306,20 +1125,19 @@ struct Pipeline {
 
     unsigned base;
 
-    __device__ __forceinline__ unsigned keys_full(int stage) const { return base + 8 * stage; }
-    __device__ __forceinline__ unsigned keys_empty(int stage) const { return base + 8 * (STAGES + stage); }
-    __device__ __forceinline__ unsigned values_full(int stage) const { return base + 8 * (2 * STAGES + stage); }
-    __device__ __forceinline__ unsigned values_empty(int stage) const { return base + 8 * (3 * STAGES + stage); }
+    __device__ __forceinline__ unsigned barrier(int number) const { return base + 8 * number; }
+    __device__ __forceinline__ unsigned keys_full(int stage) const { return barrier(stage); }
+    __device__ __forceinline__ unsigned keys_empty(int stage) const { return barrier(STAGES + stage); }
+    __device__ __forceinline__ unsigned values_full(int stage) const { return barrier(2 * STAGES + stage); }
+    __device__ __forceinline__ unsigned values_empty(int stage) const { return barrier(3 * STAGES + stage); }
     __device__ __forceinline__ unsigned loaded_full(int stage) const { return values_full(stage); }
     __device__ __forceinline__ unsigned loaded_empty(int stage) const { return values_empty(stage); }
-    __device__ __forceinline__ unsigned queries_full(int warpgroup) const {
-        return base + 8 * (QUERY_BARRIERS + warpgroup);
-    }
+    __device__ __forceinline__ unsigned queries_full(int warpgroup) const { return barrier(QUERY_BARRIERS + warpgroup); }
     __device__ __forceinline__ unsigned queries_empty(int warpgroup) const {
-        return base + 8 * (QUERY_BARRIERS + WARPGROUPS + warpgroup);
+        return barrier(QUERY_BARRIERS + WARPGROUPS + warpgroup);
     }
-    __device__ __forceinline__ unsigned plan_full() const { return base + 8 * PLAN_BARRIERS; }
-    __device__ __forceinline__ unsigned plan_empty() const { return base + 8 * (PLAN_BARRIERS + 1); }
+    __device__ __forceinline__ unsigned plan_full() const { return barrier(PLAN_BARRIERS); }
+    __device__ __forceinline__ unsigned plan_empty() const { return barrier(PLAN_BARRIERS + 1); }
 
     /// `leaving`: how many warps arrive when they have left a stage.
     __device__ __forceinline__ void init(int leaving) const {
@@ -1411,7 +1229,6 @@ private:
 };
 
 // ---- tma.cuh
-
 // The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a panel of
 // a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
 
@@ -1429,18 +1246,15 @@ __device__ __forceinline__ int coordinate(int index, long long stride) { return 
 /// The box from (column, row) on, with the map's number of rows; columns and rows outside the tensor become zeros.
 __device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
                                          int head, int batch) {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
-            target),
-        "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
-        : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2];"
+                 ::"r"(target), "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch) : "memory");
 }
 
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- tma_1d.cuh
-
 /// Brings a box into the L2 cache, ahead of its load.
 __device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column, int row, int head, int batch) {
     asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(column), "r"(row),
@@ -1474,7 +1288,6 @@ __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMa
 }
 
 // ---- cluster_none.cuh
-
 /// A warp that leaves stages of its own block alone.
 struct ConsumerRelease {
     __device__ __forceinline__ explicit ConsumerRelease(unsigned) {}
@@ -1493,7 +1306,6 @@ struct Cluster {
 };
 
 // ---- kv_in_rows.cuh
-
 /// Loads the tile of K, or of V, that begins with key `first` of a sequence; `barrier` expects its bytes already. `operand` is 0
 /// and 1, for blocks that load for each other. See kv_in_pages.cuh for the other way.
 template <class Tile, class Order, class Params>
@@ -1504,13 +1316,13 @@ __device__ __forceinline__ void load_kv(unsigned target, const TensorMap& map, u
 }
 
 // ---- wgmma.cuh
-
 // Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the 128-byte
-// swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
-// mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
+// swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i]:
+// warp w of the group has rows 16w to 16w + 15, and its lanes the rows and columns that mma.m16n8k16 would give them.
 
-// Operands of products: the accumulators of a column tile; how much further a step's B is, and its A, or A's registers.
+// Operands of products: the accumulators of a column tile, or of four; how much further a step's B is, and its A, or A's registers.
 #define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
+#define SUM_TILES(n) SUM_TILE(n), SUM_TILE(n + 1), SUM_TILE(n + 2), SUM_TILE(n + 3)
 #define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
 #define A_IN_REGISTERS(step) "n"(BSteps::at(step)), "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
 
@@ -1522,13 +1334,6 @@ template <int N_TILES>
 __device__ __forceinline__ void pin(float (&x)[1][N_TILES][4]) {
 #pragma unroll
     for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "+f"(x[0][i / 4][i % 4])::"memory");
-}
-
-/// `pin` of 16-bit operands in registers, which a product may still be reading.
-template <int STEPS>
-__device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
-#pragma unroll
-    for (int i = 0; i < 4 * STEPS; ++i) asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
 }
 
 /// Waits until at most PENDING groups are under way; `result` is what the others computed.
@@ -1567,17 +1372,12 @@ struct RowSteps {
 };
 
 template <int COUNT>
-__device__ __forceinline__ void give_registers() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
-}
+__device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 template <int COUNT>
-__device__ __forceinline__ void take_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
-}
+__device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 // ---- values_loaded.cuh
-
 // P V of 16-bit operands: V is multiplied as TMA brings it. But for how P is packed, the interface is that of
 // values_transposed.cuh.
 
@@ -1602,12 +1402,9 @@ __device__ __forceinline__ void pack_probs(unsigned (&words)[4], const float (*x
 }
 
 // ---- rounded_late.cuh
-
 /// The A operands of the next P V, rounded when the one before is done: straight into the registers that it read, and no others.
 template <class Dtype, int STEPS>
 struct Operands {
-    __device__ __forceinline__ void round(int, const float (*)[4]) {}
-
     __device__ __forceinline__ void hand_over(unsigned (&probs)[STEPS][4], const float (*x)[4]) const {
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) pack_probs<Dtype>(probs[step], x + step * (STEP_KEYS / 8));
@@ -1615,7 +1412,6 @@ struct Operands {
 };
 
 // ---- warpgroup.cuh
-
 // What the threads that multiply do to tiles in shared memory before wgmma reads them. Each warpgroup has a named barrier,
 // and all of them together one more.
 
@@ -1664,7 +1460,7 @@ using QTile = SharedTile<64, (HEAD_DIM * ELEMENT_BYTES + 127) / 128 * 128>;  // 
 using KTile = SharedTile<BLOCK_KV, QTile::ROW_BYTES>;
 using VTile = SharedTile<BLOCK_KV, (VALUE_HEAD_DIM * ELEMENT_BYTES + 127) / 128 * 128>;
 using ValuesTile = MultipliedValues<VTile, PADDED_VALUE_HEAD_DIM>;  // as P V takes V
-constexpr int STEPS = BLOCK_KV / STEP_KEYS, STEP_TILES = STEP_KEYS / 8;  // of P V: how many, and column tiles of each
+[[maybe_unused]] constexpr int STEPS = BLOCK_KV / STEP_KEYS, STEP_TILES = STEP_KEYS / 8;  // of P V: how many, and column tiles of each
 using Probs = unsigned[STEPS][4];                     // its A operands
 using Rounded = Operands<Dtype, STEPS>;               // those of the next tile
 
@@ -1700,7 +1496,8 @@ __device__ __forceinline__ KvOrder kv_order([[maybe_unused]] const QueryBlock& b
 /// whose lane i gets those of group i % GROUPS. False if the block is one of those that a packed batch has to spare, or of
 /// lengths that make no sense.
 __device__ __forceinline__ bool find_plan(const Params& params, int index, Plan& plan, TileRange& range) {
-    plan.work = find_work<BLOCK_Q, false>(params, index);
+    plan.work = find_queries<BLOCK_Q, false>(params, index, params.num_heads, 1);
+    find_rows(plan.work, params);
     const Rows rows(params, plan.work);
     if (!rows.exist()) return false;
     const Context context = context_of(params, plan.work);
@@ -1716,9 +1513,6 @@ __device__ __forceinline__ bool find_plan(const Params& params, int index, Plan&
     return true;
 }
 
-__device__ __forceinline__ int next_block(const Params& params, int index) {
-    return __shfl_sync(~0u, next_work_tile(params, index), 0);
-}
 /// A warp that asks for a block and plans it while the producer loads the last tiles of the one before: searches, tables and the
 /// decoding of an index take longer than a tile.
 __device__ __forceinline__ void plan_blocks(const Params& params, const Shared& shared) {
@@ -1729,7 +1523,7 @@ __device__ __forceinline__ void plan_blocks(const Params& params, const Shared& 
     };
     Plan plan;
     TileRange range;
-    for (int index = block_index(); index >= 0; index = next_block(params, index)) {
+    for (int index = block_index(); index >= 0; index = next_work_tile(params, index)) {
         if (!find_plan(params, index, plan, range)) continue;
         hand_over(plan, range);
         barrier_wait(shared.plan_empty(), parity);
@@ -1889,13 +1683,10 @@ __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[8][4],
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
         STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more)
-        STEP(43, 44, more) STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more)
-        "}"
-        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
-          SUM_TILE(7)
+        STEP(43, 44, more) STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more) "}"
+        : SUM_TILES(0), SUM_TILES(4)
         : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
-          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7)
-    );
+          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7));
 }
 #undef STEP
 
@@ -1930,14 +1721,10 @@ __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
         STEP(66, 67, 68, 69, 70, first) STEP(71, 72, 73, 74, 75, more)
-        STEP(76, 77, 78, 79, 80, more) STEP(81, 82, 83, 84, 85, more)
-        "}"
-        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
-          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
-          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
+        STEP(76, 77, 78, 79, 80, more) STEP(81, 82, 83, 84, 85, more) "}"
+        : SUM_TILES(0), SUM_TILES(4), SUM_TILES(8), SUM_TILES(12)
         : "r"(accumulate), "l"(b), A_IN_REGISTERS(0), A_IN_REGISTERS(1), A_IN_REGISTERS(2),
-          A_IN_REGISTERS(3)
-    );
+          A_IN_REGISTERS(3));
 }
 #undef STEP
 
@@ -1961,10 +1748,7 @@ struct Consumer {
     Out out;
 
     __device__ __forceinline__ Consumer(const Params& params, const Shared& shared, int warpgroup)
-        : params(params),
-          shared(shared),
-          warpgroup(warpgroup),
-          tiles(descriptor(shared.address, BLOCK_KV * 128)),
+        : params(params), shared(shared), warpgroup(warpgroup), tiles(descriptor(shared.address, BLOCK_KV * 128)),
           consumer_release(shared.address),
           queries{shared.queries(warpgroup), tiles + (long long)warpgroup * (QTile::BYTES >> 4)} {}
 
@@ -1974,7 +1758,6 @@ struct Consumer {
     /// Q K^T of a tile; beside it what its score lines don't need the products for.
     __device__ __forceinline__ void start_scores(const QueryBlock& block, const Tile& tile) {
         queries.start_scores(scores, tiles + (Shared::KEYS >> 4) + (long long)keys.stage * (KTile::BYTES >> 4));
-        if (full(tile)) whole.prepare(block, tile);
     }
 
     __device__ __forceinline__ void wait_for_values(const Ring<STAGES>& ring) const {
@@ -2020,18 +1803,12 @@ struct Consumer {
         for (int n = 0; n < N_TILES; ++n) normalizer.to_probs(0, scores[0][n]);
     }
 
-    /// The same; each step of P V is rounded as soon as its probabilities are there.
+    /// The same, by steps of P V: where operands are rounded early, each is as soon as its probabilities are there.
     __device__ __forceinline__ void exponentiate(Normalizer<1>& normalizer, Rounded& rounded) {
 #pragma unroll
         for (int n = 0; n < N_TILES; ++n) {
             normalizer.to_probs(0, scores[0][n]);
-            if ((n + 1) % STEP_TILES == 0) rounded.round(n / STEP_TILES, &scores[0][n + 1 - STEP_TILES]);
         }
-    }
-
-    __device__ __forceinline__ void round(Rounded& rounded) const {
-#pragma unroll
-        for (int step = 0; step < STEPS; ++step) rounded.round(step, &scores[0][step * STEP_TILES]);
     }
 
     /// Keys stay until the tile is done: its scores may have to be computed again.
@@ -2042,25 +1819,18 @@ struct Consumer {
     __device__ __forceinline__ void to_operands(OutputDone output_done) {
         output_done();
         Rounded rounded;
-        round(rounded);
         rounded.hand_over(probs, scores[0]);
     }
 
     /// Q K^T once more, of the warp alone.
     __device__ __forceinline__ void multiply_again() {
-        multiply_queries_keys<Dtype, QTile, KTile, 1>(scores, queries.address, thread_index() / 32 % 4 * 16,
-                                                      shared.keys(keys.stage));
+        multiply_by_warp<Dtype, QTile, KTile>(scores, queries.address, thread_index() / 32 % 4 * 16, shared.keys(keys.stage));
         fence_async();  // all lanes have read before `warp_arrive` lets the next load come
         __syncwarp();
     }
 
-    /// Exponents relative to old maxima become probabilities, rounded as soon as they are there.
-    __device__ __forceinline__ void exponentiate_stale(Normalizer<1>& normalizer, Rounded& rounded) {
-        normalizer.keep_max();
-        exponentiate(normalizer, rounded);
-    }
-
-    /// The rest of such a tile. False if the old maxima were no longer valid; the scores are lost then.
+    /// The rest of a tile whose exponents are relative to old maxima. False if those
+    /// were no longer valid; the scores are lost then.
     template <class OutputDone>
     __device__ __forceinline__ bool finish_stale_max(Normalizer<1>& normalizer, Rounded& rounded, bool valid, OutputDone output_done) {
         if (!valid) return false;
@@ -2074,7 +1844,8 @@ struct Consumer {
     __device__ __forceinline__ bool try_stale_max(Normalizer<1>& normalizer, QueryBlock& block, OutputDone output_done) {
         Rounded rounded;
         whole.to_exponents(block, normalizer, scores);
-        exponentiate_stale(normalizer, rounded);
+        normalizer.keep_max();
+        exponentiate(normalizer, rounded);
         return finish_stale_max(normalizer, rounded, normalizer.max_still_valid(STALE_MAX_LIMIT), output_done);
     }
     /// FlashAttention-2, Algorithm 1, lines 9 and 10: new maxima, P, and earlier output relative to them.
@@ -2098,7 +1869,6 @@ struct Consumer {
         bool may_keep_max = !full(tile), keeps_max;
         while (true) {
             if (lost) multiply_again();
-
             to_scores(block, tile);
             keeps_max = may_keep_max && normalizer.has_max();
             if (keeps_max) {

@@ -2,16 +2,15 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    13  leaf code: element.cuh 13, math.cuh 27, bf16.cuh 57, statistics_floats.cuh 63,
-//        clear.cuh 84, dot.cuh 97, grid.cuh 146, row_blocks.cuh 209, tiles_1d.cuh 235
-//   257  parameters
-//   274  the kernel
-//   289    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
+//    13  leaf code: element.cuh 13, math.cuh 26, bf16.cuh 45, statistics_floats.cuh 50,
+//        clear.cuh 70, dot.cuh 82, grid.cuh 130, row_blocks.cuh 190, tiles_1d.cuh 215
+//   236  parameters
+//   253  the kernel
+//   268    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
 
 constexpr int ROW_ALIGNMENT = 16;
 
 // ---- element.cuh
-
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
 struct fp16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };
@@ -25,7 +24,6 @@ __device__ __forceinline__ float to_float(fp16 x) {
 __device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
 
 // ---- math.cuh
-
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
 [[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
@@ -44,24 +42,12 @@ __device__ __forceinline__ int uniform(int x) {
     return result;
 }
 
-__device__ __forceinline__ long long uniform_long(long long x) {
-    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
-    return (long long)((unsigned long long)high << 32 | low);
-}
-
-template <class T>
-__device__ __forceinline__ T* uniform(T* x) {
-    return (T*)uniform_long((long long)x);
-}
-
 // ---- bf16.cuh
-
 struct Dtype : PowersOfTwo {
     using Element = bf16;
 };
 
 // ---- statistics_floats.cuh
-
 /// Of a row: lse as an exponent, infinite for a row without weight, and delta.
 struct alignas(8) RowStatistics {
     float exponent, delta;
@@ -82,7 +68,6 @@ struct Statistics {
 };
 
 // ---- clear.cuh
-
 /// Sets words of 4 bytes to 0, a multiple of four of them at a multiple of 16 bytes. `threads` threads share them, of which
 /// this is number `thread`.
 __device__ __forceinline__ void clear_fours(float* target, int words, int thread, int threads) {
@@ -95,7 +80,6 @@ __device__ __forceinline__ void clear_words(int* target, int words, int thread, 
 }
 
 // ---- dot.cuh
-
 /// Eight neighbouring elements as they lie in memory, at a multiple of 16 bytes. Several can be asked for before the first is
 /// looked at.
 template <class Element>
@@ -144,7 +128,6 @@ __device__ __forceinline__ float dot(const Eight<Element>& a, const Eight<Elemen
 }
 
 // ---- grid.cuh
-
 /// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
 struct Work {
     int sequence;          // b
@@ -154,7 +137,7 @@ struct Work {
 
     /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
     template <class Params>
-    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
+    __device__ __forceinline__ long long lse_row(const Params& params, int q_idx) const {
         return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
     }
 };
@@ -166,9 +149,7 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
 template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) {
-    return uniform(x);
-}
+__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
@@ -207,7 +188,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
 }
 
 // ---- row_blocks.cuh
-
 // What the backward kernels keep of rows lies in blocks of 16 rows, so that 16-byte accesses fit: of each row its statistics,
 // and the sum of dQ in fragments. Each sequence and head begins with a block of its own, and ends with as many as fill up a
 // multiple of ROW_ALIGNMENT rows, which the kernel that includes this says.
@@ -233,7 +213,6 @@ __device__ __forceinline__ int all_row_blocks(const Params& params) {
 }
 
 // ---- tiles_1d.cuh
-
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
@@ -279,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 4) delta(const __grid_c
     auto q_idx_of = [&](int row) { return Order::position(work.q_block * ROW_BLOCK + row); };
     const int own = q_idx_of(lane % ROW_BLOCK), column = lane % LANES * 8;
     const bool exists = own < work.q_len;
-    const long long at = exists ? work.row(params, own) : 0;
+    const long long at = exists ? work.lse_row(params, own) : 0;
     const float lse = exists ? __ldg(params.lse + at) : NEGATIVE_INFINITY;
     const float dlse = exists && params.dlse != nullptr ? __ldg(params.dlse + at) : 0;
     const auto* out = params.out + work.batch_index * params.out_stride_batch + work.head * params.out_stride_head +

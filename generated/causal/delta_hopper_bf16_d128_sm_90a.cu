@@ -2,16 +2,15 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    13  leaf code: element.cuh 13, math.cuh 27, bf16.cuh 55, statistics_split_bf16.cuh 70,
-//        clear.cuh 106, dot.cuh 119, grid.cuh 168, row_blocks.cuh 231, tiles_1d.cuh 257
-//   279  parameters
-//   296  the kernel
-//   311    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
+//    13  leaf code: element.cuh 13, math.cuh 26, bf16.cuh 42, statistics_split_bf16.cuh 56,
+//        clear.cuh 91, dot.cuh 103, grid.cuh 151, row_blocks.cuh 211, tiles_1d.cuh 236
+//   257  parameters
+//   274  the kernel
+//   289    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
 
 constexpr int ROW_ALIGNMENT = 64;
 
 // ---- element.cuh
-
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
 struct fp16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };
@@ -25,13 +24,11 @@ __device__ __forceinline__ float to_float(fp16 x) {
 __device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
 
 // ---- math.cuh
-
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
 
 /// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
-struct PowersOfTwo {
-};
+struct PowersOfTwo {};
 
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
@@ -42,18 +39,7 @@ __device__ __forceinline__ int uniform(int x) {
     return result;
 }
 
-__device__ __forceinline__ long long uniform_long(long long x) {
-    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
-    return (long long)((unsigned long long)high << 32 | low);
-}
-
-template <class T>
-__device__ __forceinline__ T* uniform(T* x) {
-    return (T*)uniform_long((long long)x);
-}
-
 // ---- bf16.cuh
-
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr float NO_WEIGHT = 1e30f;  // exponents below minus this underflow to 0
@@ -68,7 +54,6 @@ struct Dtype : PowersOfTwo {
 };
 
 // ---- statistics_split_bf16.cuh
-
 // What the backward pass knows of a row of Q, lse and delta, as operands of wgmma. A broadcast load from shared memory costs
 // each warp a cycle a value; a product with ones costs one k-step. So S and dP get a ninth: rows of B are -lse and -delta in
 // parts of 16 bits, together as exact as fp32, and A picks one of them.
@@ -104,7 +89,6 @@ struct Statistics {
 };
 
 // ---- clear.cuh
-
 /// Sets words of 4 bytes to 0, a multiple of four of them at a multiple of 16 bytes. `threads` threads share them, of which
 /// this is number `thread`.
 __device__ __forceinline__ void clear_fours(float* target, int words, int thread, int threads) {
@@ -117,7 +101,6 @@ __device__ __forceinline__ void clear_words(int* target, int words, int thread, 
 }
 
 // ---- dot.cuh
-
 /// Eight neighbouring elements as they lie in memory, at a multiple of 16 bytes. Several can be asked for before the first is
 /// looked at.
 template <class Element>
@@ -166,7 +149,6 @@ __device__ __forceinline__ float dot(const Eight<Element>& a, const Eight<Elemen
 }
 
 // ---- grid.cuh
-
 /// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
 struct Work {
     int sequence;          // b
@@ -176,7 +158,7 @@ struct Work {
 
     /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
     template <class Params>
-    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
+    __device__ __forceinline__ long long lse_row(const Params& params, int q_idx) const {
         return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
     }
 };
@@ -188,9 +170,7 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
 template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) {
-    return uniform(x);
-}
+__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
@@ -229,7 +209,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
 }
 
 // ---- row_blocks.cuh
-
 // What the backward kernels keep of rows lies in blocks of 16 rows, so that 16-byte accesses fit: of each row its statistics,
 // and the sum of dQ in fragments. Each sequence and head begins with a block of its own, and ends with as many as fill up a
 // multiple of ROW_ALIGNMENT rows, which the kernel that includes this says.
@@ -255,7 +234,6 @@ __device__ __forceinline__ int all_row_blocks(const Params& params) {
 }
 
 // ---- tiles_1d.cuh
-
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
@@ -301,7 +279,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 4) delta(const __grid_c
     auto q_idx_of = [&](int row) { return Order::position(work.q_block * ROW_BLOCK + row); };
     const int own = q_idx_of(lane % ROW_BLOCK), column = lane % LANES * 8;
     const bool exists = own < work.q_len;
-    const long long at = exists ? work.row(params, own) : 0;
+    const long long at = exists ? work.lse_row(params, own) : 0;
     const float lse = exists ? __ldg(params.lse + at) : NEGATIVE_INFINITY;
     const float dlse = exists && params.dlse != nullptr ? __ldg(params.dlse + at) : 0;
     const auto* out = params.out + work.batch_index * params.out_stride_batch + work.head * params.out_stride_head +

@@ -2,24 +2,21 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    12  leaf code: element.cuh 12, math.cuh 17, bf16.cuh 48, add_scalar.cuh 63,
-//        finished_before.cuh 73, output.cuh 82, grid.cuh 166, row_blocks.cuh 223, tiles_1d.cuh 249
-//   275  parameters
-//   287  the kernel
+//    12  leaf code: element.cuh 12, math.cuh 16, bf16.cuh 35, add_scalar.cuh 49,
+//        finished_before.cuh 58, output.cuh 64, grid.cuh 139, row_blocks.cuh 193, tiles_1d.cuh 218
+//   243  parameters
+//   255  the kernel
 
 constexpr int ROW_ALIGNMENT = 16;
 
 // ---- element.cuh
-
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
 struct bf16 { unsigned short bits; };
 
 // ---- math.cuh
-
 /// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
-struct PowersOfTwo {
-};
+struct PowersOfTwo {};
 
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
@@ -30,23 +27,12 @@ __device__ __forceinline__ int uniform(int x) {
     return result;
 }
 
-__device__ __forceinline__ long long uniform_long(long long x) {
-    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
-    return (long long)((unsigned long long)high << 32 | low);
-}
-
-template <class T>
-__device__ __forceinline__ T* uniform(T* x) {
-    return (T*)uniform_long((long long)x);
-}
-
 __device__ __forceinline__ long long opaque_long(long long x) {
     asm volatile("" : "+l"(x));
     return x;
 }
 
 // ---- bf16.cuh
-
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
@@ -61,7 +47,6 @@ struct Dtype : PowersOfTwo {
 };
 
 // ---- add_scalar.cuh
-
 // Adding up in global memory, one float at a time: before sm_90.
 
 /// Reads them back.
@@ -71,24 +56,12 @@ __device__ __forceinline__ void load_fragment(const float* tile, float (&x)[2][4
 }
 
 // ---- finished_before.cuh
-
 // A kernel that begins when the one ahead of it is done. See finished.cuh for the other way.
 
 template <class Params>
 __device__ __forceinline__ void wait_for_heads(const Params&, int, int) {}
 
-__device__ __forceinline__ void wait_for_kernel_ahead() {}
-
 // ---- output.cuh
-
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
-    *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
-}
-
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
-    *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
-}
-
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
 /// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
 /// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
@@ -108,13 +81,13 @@ struct ColumnsInPairs {
             Stored::words(high, x[1][0], x[1][1]);
             const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
-            if (columns > 0) store_words(target, packed);
+            if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
-                if (columns > 8 * half) store_words(target + 8 * half, packed);
+                if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
             }
         }
     }
@@ -164,7 +137,6 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
 }
 
 // ---- grid.cuh
-
 /// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
 struct Work {
     int sequence;          // b
@@ -180,9 +152,7 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
 template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) {
-    return uniform(x);
-}
+__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
@@ -221,7 +191,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
 }
 
 // ---- row_blocks.cuh
-
 // What the backward kernels keep of rows lies in blocks of 16 rows, so that 16-byte accesses fit: of each row its statistics,
 // and the sum of dQ in fragments. Each sequence and head begins with a block of its own, and ends with as many as fill up a
 // multiple of ROW_ALIGNMENT rows, which the kernel that includes this says.
@@ -247,7 +216,6 @@ __device__ __forceinline__ int all_row_blocks(const Params& params) {
 }
 
 // ---- tiles_1d.cuh
-
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
@@ -305,5 +273,4 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS) dq_sum(cons
                        (work.q_start + (long long)q_first) * params.dq_stride_row;
         store_rows<Dtype, Order, HEAD_DIM>(target, params.dq_stride_row, work.q_len - q_first, 0, dq, scales);
     }
-    if (blockIdx.x == gridDim.x - 1) wait_for_kernel_ahead();
 }

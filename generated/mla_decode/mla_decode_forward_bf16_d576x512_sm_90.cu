@@ -2,39 +2,38 @@
 // Written by attncc 0.2.0 from specs/mla_decode.attn (sha256 74e1db38a5139f3e). Do not edit.
 //
 // Contents, by line:
-//    54  sizes
-//    70  leaf code: element.cuh 72, math.cuh 77, bf16.cuh 168, running_max.cuh 192,
-//        normalize_softmax.cuh 225, keep_all.cuh 302, tiles_1d.cuh 311, grid.cuh 335,
-//        length_holds.cuh 415, keys_in_rows.cuh 424, output.cuh 432, group_rows.cuh 547,
-//        key_bits.cuh 649, rotation.cuh 667, scores.cuh 679, tile_kind.cuh 732, tiles.cuh 737
-//   830  mla_decode: Params 832, Context 849, make_context 858, Row 867, make_row 872,
-//        keep_bits 882, KvBounds 891, kv_bounds 895
-//   905  a block of queries
-//  1034  leaf code of wide heads: layout.cuh 1036, copy.cuh 1098, words.cuh 1166, queries.cuh 1185,
-//        stream_k.cuh 1202, kv_rows.cuh 1287, source_rows.cuh 1307, kv_stream.cuh 1328,
-//        partial_results.cuh 1426, load_rows.cuh 1587, latents.cuh 1610, row_exchange.cuh 1619,
-//        lanes.cuh 1706, mma_16bit.cuh 1716, column_slices.cuh 1767
-//  1872  items, and the units that they have
-//  1971  the keys of a tile of Q
-//  2015  how warps share a tile
-//  2049  one part of an item
-//  2058    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each ...
-//  2074    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
-//  2104    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  2115    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
-//  2127    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
-//  2135    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
-//  2146  parts of an item
-//  2204  the kernel
-//  2210    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
-//  2245    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//    53  sizes
+//    69  leaf code: element.cuh 71, math.cuh 75, bf16.cuh 165, running_max.cuh 188,
+//        normalize_softmax.cuh 220, keep_all.cuh 296, tiles_1d.cuh 304, grid.cuh 327,
+//        keys_in_rows.cuh 399, output.cuh 406, group_rows.cuh 520, key_bits.cuh 621,
+//        rotation.cuh 638, scores.cuh 649, tile_kind.cuh 701, tiles.cuh 705
+//   797  mla_decode: Params 799, Context 816, make_context 825, Row 834, make_row 839,
+//        keep_bits 849, KvBounds 858, kv_bounds 862
+//   872  a block of queries
+//   991  leaf code of wide heads: layout.cuh 993, copy.cuh 1053, words.cuh 1120, queries.cuh 1133,
+//        stream_k.cuh 1149, kv_rows.cuh 1233, source_rows.cuh 1252, kv_stream.cuh 1272,
+//        partial_results.cuh 1369, load_rows.cuh 1529, latents.cuh 1551, row_exchange.cuh 1559,
+//        lanes.cuh 1645, load_matrices.cuh 1654, mma_16bit.cuh 1665, column_slices.cuh 1705
+//  1809  items, and the units that they have
+//  1907  the keys of a tile of Q
+//  1951  how warps share a tile
+//  1985  one part of an item
+//  1994    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each ...
+//  2010    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
+//  2040    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  2051    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  2063    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
+//  2071    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
+//  2082  parts of an item
+//  2140  the kernel
+//  2146    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
+//  2181    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The
 // cache has one row for each key: 512 latents, and 64 columns with rotary embeddings. All query
 // heads share it. K is the whole row, and V is its latents: `kernel(q, cache, cache[..., :512])`,
 // built with `--head-dim 576:512`. Each row is then loaded once. The scale is that of a head before
 // absorption, which has 128 + 64 columns. Causal.
-//
 //
 // variant mla_decode
 //   const columns = 192
@@ -70,12 +69,10 @@ constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 // ---------------------------------------------------------------- leaf code
 
 // ---- element.cuh
-
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
 struct bf16 { unsigned short bits; };
 
 // ---- math.cuh
-
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
 [[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
@@ -143,7 +140,7 @@ __device__ __forceinline__ long long uniform_long(long long x) {
 }
 
 template <class T>
-__device__ __forceinline__ T* uniform(T* x) {
+__device__ __forceinline__ T* uniform_pointer(T* x) {
     return (T*)uniform_long((long long)x);
 }
 
@@ -160,13 +157,12 @@ __device__ __forceinline__ long long opaque_long(long long x) {
 }
 
 template <class T>
-__device__ __forceinline__ T* opaque(T* x) {
+__device__ __forceinline__ T* opaque_pointer(T* x) {
     asm volatile("" : "+l"(x));
     return x;
 }
 
 // ---- bf16.cuh
-
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr unsigned SIGN_BITS = 0x80008000;
@@ -190,7 +186,6 @@ struct Dtype : PowersOfTwo {
 };
 
 // ---- running_max.cuh
-
 /// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
 /// stale_max_softmax.cuh) says when it moves.
 template <int M_TILES>
@@ -223,7 +218,6 @@ struct RunningMax {
 };
 
 // ---- normalize_softmax.cuh
-
 /// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
 /// one liberty that leaves the result exact: a stale maximum serves as well. So it moves only when an
 /// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
@@ -300,7 +294,6 @@ struct Normalizer : RunningMax<M_TILES> {
 };
 
 // ---- keep_all.cuh
-
 /// No dropout. The interface is that of philox.cuh.
 template <int M_TILES>
 struct Dropout {
@@ -309,7 +302,6 @@ struct Dropout {
 };
 
 // ---- tiles_1d.cuh
-
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
@@ -333,19 +325,12 @@ struct TileOrder {
 };
 
 // ---- grid.cuh
-
 /// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
 struct Work {
     int sequence;          // b
     int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
     int head, split, q_block;
     int q_start, q_len, kv_start, kv_len;
-
-    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
-    template <class Params>
-    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
-        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
-    }
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
@@ -355,9 +340,7 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
 template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) {
-    return uniform(x);
-}
+__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
@@ -372,16 +355,10 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
     length = agreed(work, max(last - first, 0));
 }
 
-/// The rows of the sequence that `work` names.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
-}
-
 /// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
-    find_q_rows(work, params);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
     if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
@@ -392,6 +369,13 @@ __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
 template <class AnyWork, class Params>
 __device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& work) {
     return params.cu_seqlens_kv == nullptr ? work.sequence : 0;
+}
+
+/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
+template <class Params>
+__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
+    return holds ? 1.0f : __int_as_float(0x7fffffff);
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
@@ -412,17 +396,7 @@ __device__ __forceinline__ int block_index() {
     return index;
 }
 
-// ---- length_holds.cuh
-
-/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
-template <class Params>
-__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
-    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
-    return holds ? 1.0f : __int_as_float(0x7fffffff);
-}
-
 // ---- keys_in_rows.cuh
-
 /// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
 template <class Params>
 __device__ __forceinline__ float keys_hold(const Params& params, int sequence, int, int = 0) {
@@ -430,7 +404,6 @@ __device__ __forceinline__ float keys_hold(const Params& params, int sequence, i
 }
 
 // ---- output.cuh
-
 /// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
 struct Unrounded {
     using Element = float;
@@ -441,11 +414,11 @@ struct Unrounded {
     }
 };
 
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
+__device__ __forceinline__ void store_vector(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
 }
 
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
+__device__ __forceinline__ void store_vector(void* target, const unsigned (&x)[4]) {
     *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
 }
 
@@ -457,7 +430,7 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
     Stored::words(high, x.z, x.w);
 #pragma unroll
     for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
-    store_words(target, all);
+    store_vector(target, all);
 }
 
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
@@ -479,13 +452,13 @@ struct ColumnsInPairs {
             Stored::words(high, x[1][0], x[1][1]);
             const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
-            if (columns > 0) store_words(target, packed);
+            if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
-                if (columns > 8 * half) store_words(target + 8 * half, packed);
+                if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
             }
         }
     }
@@ -545,7 +518,6 @@ __device__ __forceinline__ void store_row_values(const Places& places, int slot,
 }
 
 // ---- group_rows.cuh
-
 /// n / d of numbers below 2^16, by one instruction for the reciprocal.
 __device__ __forceinline__ int small_quotient(int n, int d) { return (int)((n + 0.5f) * fast_reciprocal((float)d)); }
 
@@ -647,7 +619,6 @@ struct LaneRows {
 };
 
 // ---- key_bits.cuh
-
 // Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
 // counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
 
@@ -665,7 +636,6 @@ __device__ __forceinline__ unsigned bits_below(int positions) {
 }
 
 // ---- rotation.cuh
-
 /// Moves the first STEP column tiles behind the others.
 template <int STEP, class Word, int N_TILES, int WORDS>
 __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
@@ -677,7 +647,6 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 }
 
 // ---- scores.cuh
-
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
@@ -730,12 +699,10 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
 }
 
 // ---- tile_kind.cuh
-
 // What a tile holds: no kept pair, anything, only kept pairs.
 enum TileKind { EMPTY, PARTIAL, FULL };
 
 // ---- tiles.cuh
-
 /// A tile of keys: its first kv_idx and what the mask keeps of it. EMPTY: there is none.
 struct Tile {
     int kv_first;
@@ -749,7 +716,7 @@ struct TileRange {
 
     /// What it keeps of the tile that begins with this slot.
     template <int BLOCK>
-    __device__ __forceinline__ TileKind kind(int slot) const {
+    __device__ __forceinline__ TileKind kind_at(int slot) const {
         const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
         return (TileKind)(meets * (PARTIAL + full));
     }
@@ -874,7 +841,7 @@ __device__ __forceinline__ Row make_row(
     Row row = {q_idx, h};
 #line 13 "specs/mla_decode.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 878 "mla_decode_forward_bf16_d576x512_sm_90.cu"
+#line 845 "mla_decode_forward_bf16_d576x512_sm_90.cu"
     return row;
 }
 
@@ -883,7 +850,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 13 "specs/mla_decode.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 887 "mla_decode_forward_bf16_d576x512_sm_90.cu"
+#line 854 "mla_decode_forward_bf16_d576x512_sm_90.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -915,27 +882,20 @@ struct QueryBlock {
     Dropout<M_TILES> dropout;
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
-          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {
-    }
+          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {}
 
     /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
     /// others for each lane.
     template <bool OF_LANES = false>
     __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
-        TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        auto agreed = [](int x) {
-            if constexpr (OF_LANES) return x;
-            return uniform(x);
-        };
-        range = {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
-                 order.end(agreed(bounds.kv_end))};
-        return range;
+        auto agreed = [](int x) { return OF_LANES ? x : uniform(x); };
+        return {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
+                order.end(agreed(bounds.kv_end))};
     }
 
     __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
-        TileKind kind = PARTIAL;
-        return kind;
+        return PARTIAL;
     }
 
     /// A row of the lane.
@@ -954,20 +914,17 @@ struct QueryBlock {
     /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
     template <class RowOf>
     __device__ __forceinline__ float sink_of(RowOf row_of) const {
-        float logit = NEGATIVE_INFINITY;
-        return logit;
+        return NEGATIVE_INFINITY;
     }
 
     /// The same of a row of the lane.
-    __device__ __forceinline__ float sink(int m, int r) const {
+    __device__ __forceinline__ float sink_at(int m, int r) const {
         return sink_of([&] { return row(m, r); });
     }
 
-    /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
+    /// What the rest of the mask keeps, of all keys that the lane holds from kv_idx on (key_bits.cuh).
     __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
-        unsigned bits = ~0u;
-        bits = keep_bits(params, context, row, kv_idx);
-        return bits;
+        return keep_bits(params, context, row, kv_idx);
     }
 };
 
@@ -1017,24 +974,23 @@ struct Finished {
         }
     }
 
-    /// Where the rows of a block stand in an array like lse: of fp32, `width` of them a row.
-    static __device__ __forceinline__ auto results(const Params& params, const Rows& rows, float* array, int width) {
-        return rows.places(array, (long long)params.num_heads * params.q_len * width, (long long)params.q_len * width, width);
-    }
-
     /// Stores the warp's rows of a block, and their lse if it is asked for. `out` is lost.
     __device__ __forceinline__ void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
         const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
         store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
         if (params.lse != nullptr)
-            store_row_values<M_TILES>(results(params, rows, params.lse, 1), warp_row,
+            store_row_values<M_TILES>(rows.places(params.lse, (long long)params.num_heads * params.q_len, params.q_len, 1), warp_row,
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
+    }
+
+    /// Where the rows of a block stand in an array like lse: of fp32, `width` of them a row.
+    static __device__ __forceinline__ auto results(const Params& params, const Rows& rows, float* array, int width) {
+        return rows.places(array, (long long)params.num_heads * params.q_len * width, (long long)params.q_len * width, width);
     }
 };
 // ---------------------------------------------------------------- leaf code of wide heads
 
 // ---- layout.cuh
-
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -1044,9 +1000,6 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-///
-/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
-/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
 template <int ROW_COUNT, int BYTES_A_ROW>
 struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
@@ -1054,6 +1007,8 @@ struct SharedTile {
     static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
     static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
 
+    /// The address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
+    /// groups of 8 rows. The part that isn't constant, for each width of panel; what isn't used costs nothing.
     struct Lane {
         unsigned wide, half, quarter;
     };
@@ -1096,7 +1051,6 @@ struct SharedTile {
 };
 
 // ---- copy.cuh
-
 // Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
 
 __device__ __forceinline__ void copy_async(unsigned target, const void* source) {
@@ -1160,11 +1114,10 @@ __device__ __forceinline__ void load_columns(unsigned tile, const char* source, 
 /// Loads a tile without a branch, for code that runs under products. No rows at all make a tile of zeros.
 template <class Tile, class Order, int THREADS, int VALID_BYTES>
 __device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
-    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque(source), row_bytes, rows);
+    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque_pointer(source), row_bytes, rows);
 }
 
 // ---- words.cuh
-
 // Ordinary accesses to shared memory by address.
 
 __device__ __forceinline__ unsigned load_word(unsigned address) {
@@ -1177,13 +1130,7 @@ __device__ __forceinline__ void store_word(unsigned address, unsigned word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
 
-__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
-                 : "memory");
-}
-
 // ---- queries.cuh
-
 /// Moves the sign of `scale` into the Q tile, and zero too, so that scores need a positive factor: the one returned. The
 /// tile may still be on its way; a barrier must follow before it is used.
 template <class Dtype, class QTile, int THREADS>
@@ -1200,7 +1147,6 @@ __device__ __forceinline__ float take_sign(unsigned queries, float scale) {
 }
 
 // ---- stream_k.cuh
-
 // Work shared out by units that all take alike long (Stream-K, Osama et al. 2023, Algorithm 5; for attention LeanAttention, Sanovar
 // et al. 2024, section 4): the units of all items, laid out one after the other, are cut into equal runs, one for each thread
 // block, whatever item they are of. Each warp finds its block's run for itself, so that no barrier stands before the first loads.
@@ -1285,7 +1231,6 @@ struct SequenceUnits {
 };
 
 // ---- kv_rows.cuh
-
 /// The keys and values of one head of one sequence in global memory. Strides are in bytes.
 struct KvRows {
     const char *keys, *values;
@@ -1305,7 +1250,6 @@ struct KvRows {
 };
 
 // ---- source_rows.cuh
-
 /// Where tiles of K and V come from, as KvStream asks for them; of latents, which are both, those of K alone.
 template <bool LATENTS>
 struct KvSource {
@@ -1326,7 +1270,6 @@ struct KvSource {
 };
 
 // ---- kv_stream.cuh
-
 /// The live tiles (see LiveTiles), loaded into a ring of STAGES buffers for K and for V while earlier ones are worked on. Nothing
 /// of an EMPTY tile is read. All threads of the block must make the same calls. A tile begins with one basic block:
 /// copies are without branches, and run under the products, as do the addresses that they take.
@@ -1424,7 +1367,6 @@ private:
 };
 
 // ---- partial_results.cuh
-
 // What thread blocks find of an item that several of them have parts of (Flash-Decoding, steps 2 and 3), merged by the one that
 // comes last (LeanAttention, Algorithm 2; as Stream-K's fix-up). All is in fp32. Parts are merged in their order, whoever merges them.
 
@@ -1585,7 +1527,6 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
 }
 
 // ---- load_rows.cuh
-
 // Tiles of Q: all THREADS threads take part in starting to load one. What doesn't exist becomes zeros.
 
 /// Rows of one head. Nothing of a block runs before they are asked for, so their addresses are a step apart, as those of keys.
@@ -1608,7 +1549,6 @@ __device__ __forceinline__ void load_rows(unsigned tile, const Places& places, i
 }
 
 // ---- latents.cuh
-
 /// Whether V is the first columns of K, as the latents of MLA are (DeepSeek-V2, section 2.1): the call tells, by where both are.
 template <class Params>
 __device__ __forceinline__ bool values_are_keys(const Params& params) {
@@ -1617,7 +1557,6 @@ __device__ __forceinline__ bool values_are_keys(const Params& params) {
 }
 
 // ---- row_exchange.cuh
-
 /// What warps tell each other of the rows of a tile of Q, through shared memory. Several groups of warps have the same rows and other
 /// keys: they agree on one maximum of each row. All warps have columns of O of all rows: they learn by what to multiply them.
 template <int ROWS, int GROUPS>
@@ -1704,7 +1643,6 @@ private:
 };
 
 // ---- lanes.cuh
-
 // Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
 
 /// Of a tile of Q, from `first_row` on.
@@ -1713,13 +1651,7 @@ __device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int
     return QTile::lane(queries, first_row + lane % 16, lane / 16);
 }
 
-// ---- mma_16bit.cuh
-
-// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
-//
-// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
-// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
-
+// ---- load_matrices.cuh
 __device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
@@ -1729,6 +1661,12 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
+
+// ---- mma_16bit.cuh
+// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
+//
+// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
+// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
 
 /// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
 /// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
@@ -1765,7 +1703,6 @@ __device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const ty
 }
 
 // ---- column_slices.cuh
-
 // O += P V where each warp has columns of O, of all rows of the tile of Q: a slice of SLICE fragments of 8 columns. P comes from
 // shared memory, where other warps have put it.
 
@@ -1956,8 +1893,7 @@ private:
     /// There is one, since there are units left.
     __device__ __forceinline__ void next_sequence(const Params& params) {
         int sequence = work.sequence + 1;
-        for (; find_sequence_rows(work, params, sequence), work.q_len == 0; ++sequence) {
-        }
+        for (; find_sequence_rows(work, params, sequence), work.q_len == 0; ++sequence) {}
     }
 };
 
@@ -2088,7 +2024,7 @@ __device__ __forceinline__ void attend_part(const Params& params, const Rows& ro
     auto bytes = [](long long stride) {
         return (stride * (long long)sizeof(Element));
     };
-    const KvRows kv = {(const char*)uniform(k), (const char*)uniform(v), bytes(params.k_stride_row), bytes(params.v_stride_row),
+    const KvRows kv = {(const char*)uniform_pointer(k), (const char*)uniform_pointer(v), bytes(params.k_stride_row), bytes(params.v_stride_row),
                        work.kv_len};
     const KvSource<LATENTS> source(kv);
     auto kind_of = [&](int kv_first, int kv_last) { return GroupBlock{block, rows}.kind(kv_first, kv_last); };
@@ -2108,7 +2044,7 @@ __device__ __forceinline__ void attend_part(const Params& params, const Rows& ro
         stream.load_ahead(0);
         stream.load_ahead(1);
         const int kv_first = tile.kv_first + warp.group * WARP_KEYS;
-        const Tile own = {kv_first, tile.kind == FULL ? FULL : range.kind<WARP_KEYS>(kv_first)};
+        const Tile own = {kv_first, tile.kind == FULL ? FULL : range.kind_at<WARP_KEYS>(kv_first)};
         Scores scores;
         each_score<N_TILES>(scores, [&](int, int, int, float) { return Normalizer<M_TILES>::masked(); });
         if (warp.works() && own.kind != EMPTY) find_exponents(block, warp, own, queries, stream.keys(), normalizer, scores);
@@ -2241,7 +2177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mla_decode_forward(cons
                 attend_part<(LATENT_STAGES > 1)>(params, rows, block, warp, range, part, shared, normalizer, out);
             else
                 attend_part<false>(params, rows, block, warp, range, part, shared, normalizer, out);
-            auto sink = [&](int m, int r) { return whole ? block.sink(m, r) : NEGATIVE_INFINITY; };
+            auto sink = [&](int m, int r) { return whole ? block.sink_at(m, r) : NEGATIVE_INFINITY; };
             // FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
             const float holds = keys_hold(params, work.sequence, min(part.end, work.kv_len), part.begin);
             const Finished finished(normalizer, sink, block.dropout.scale() * holds);

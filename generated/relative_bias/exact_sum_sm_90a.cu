@@ -3,11 +3,10 @@
 //
 // Contents, by line:
 //     9  leaf code: learned.cuh 9
-//    26  parameters
-//    33  the kernel
+//    25  parameters
+//    32  the kernel
 
 // ---- learned.cuh
-
 // Gradients of learnable inputs, added up from pairs. How far a sum goes before it is added to memory depends on what its
 // place depends on. All have one interface: `pair` for each pair, in hand the fragment's row `key` of the warp, `column`
 // after each column (fragment n, its left or right `side`), and at the end of a tile `row` for each of the two rows that are

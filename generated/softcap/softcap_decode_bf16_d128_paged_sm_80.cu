@@ -3,36 +3,36 @@
 //
 // Contents, by line:
 //    52  sizes
-//    69  leaf code: element.cuh 71, math.cuh 76, bf16.cuh 172, running_max.cuh 196,
-//        normalize_softmax.cuh 229, keep_all.cuh 339, tiles_1d.cuh 348, grid.cuh 372,
-//        length_holds.cuh 446, pages.cuh 455, keys_in_pages.cuh 478, output.cuh 497,
-//        in_registers.cuh 612, group_rows.cuh 616, key_bits.cuh 722, rotation.cuh 740,
-//        scores.cuh 752, tile_kind.cuh 805, tiles.cuh 810, functions.cuh 895, score_form.cuh 911
-//   995  softcap: Params 997, Context 1016, make_context 1030, Row 1046, make_row 1051,
-//        keep_bits 1061, score_mod 1069, score_form_holds 1077, score_factor 1083, score_bias 1088,
-//        KvBounds 1095, kv_bounds 1099
-//  1109  a block of queries
-//  1290  leaf code, continued: lanes.cuh 1292, addresses_recomputed.cuh 1308, layout.cuh 1326,
-//        mma_16bit.cuh 1388, copy.cuh 1502, words.cuh 1570, queries.cuh 1589
-//  1606  one tile of attention
-//  1634    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
-//  1653    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
-//  1661    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1668  leaf code of decode: stream_k.cuh 1670, copy_pages.cuh 1755, kv_pages.cuh 1781,
-//        kv_ring.cuh 1812, warp_results.cuh 1910, partial_results.cuh 1963, load_rows.cuh 2124
-//  2147  items, and the units that they have
-//  2246  the keys of a tile of Q
-//  2290  one part of an item
-//  2316    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2339    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps ...
-//  2361  parts of an item
-//  2411  the kernel
-//  2417    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
-//  2450    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//    69  leaf code: element.cuh 71, math.cuh 75, bf16.cuh 160, running_max.cuh 183,
+//        normalize_softmax.cuh 215, keep_all.cuh 324, tiles_1d.cuh 332, grid.cuh 355,
+//        pages.cuh 421, keys_in_pages.cuh 443, output.cuh 461, in_registers.cuh 575,
+//        group_rows.cuh 578, key_bits.cuh 683, rotation.cuh 700, scores.cuh 711, tile_kind.cuh 763,
+//        tiles.cuh 767, functions.cuh 851, score_form.cuh 866
+//   949  softcap: Params 951, Context 970, make_context 984, Row 1000, make_row 1005,
+//        keep_bits 1015, score_mod 1023, score_form_holds 1031, score_factor 1037, score_bias 1042,
+//        KvBounds 1049, kv_bounds 1053
+//  1063  a block of queries
+//  1234  leaf code, continued: lanes.cuh 1236, addresses_recomputed.cuh 1251, layout.cuh 1268,
+//        load_matrices.cuh 1328, mma_16bit.cuh 1339, copy.cuh 1442, words.cuh 1509,
+//        queries.cuh 1522
+//  1538  one tile of attention
+//  1566    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
+//  1585    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  1593    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1600  leaf code of decode: stream_k.cuh 1602, copy_pages.cuh 1686, kv_pages.cuh 1711,
+//        kv_ring.cuh 1741, warp_results.cuh 1838, partial_results.cuh 1890, load_rows.cuh 2050
+//  2072  items, and the units that they have
+//  2170  the keys of a tile of Q
+//  2214  one part of an item
+//  2240    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2263    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps ...
+//  2285  parts of an item
+//  2335  the kernel
+//  2341    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
+//  2374    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale ·
 // q·k in natural units, and before the mask: a masked pair weighs 0, not exp(-cap).
-//
 //
 // variant softcap
 //   const cap = 50.0
@@ -69,12 +69,10 @@ constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 // ---------------------------------------------------------------- leaf code
 
 // ---- element.cuh
-
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
 struct bf16 { unsigned short bits; };
 
 // ---- math.cuh
-
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
 [[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
@@ -136,16 +134,6 @@ __device__ __forceinline__ int uniform(int x) {
 
 __device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
-__device__ __forceinline__ long long uniform_long(long long x) {
-    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
-    return (long long)((unsigned long long)high << 32 | low);
-}
-
-template <class T>
-__device__ __forceinline__ T* uniform(T* x) {
-    return (T*)uniform_long((long long)x);
-}
-
 /// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
 /// the whole loop.
 __device__ __forceinline__ int opaque(int x) {
@@ -159,7 +147,7 @@ __device__ __forceinline__ long long opaque_long(long long x) {
 }
 
 template <class T>
-__device__ __forceinline__ T* opaque(T* x) {
+__device__ __forceinline__ T* opaque_pointer(T* x) {
     asm volatile("" : "+l"(x));
     return x;
 }
@@ -170,7 +158,6 @@ __device__ __forceinline__ float opaque_float(float x) {
 }
 
 // ---- bf16.cuh
-
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr unsigned SIGN_BITS = 0x80008000;
@@ -194,7 +181,6 @@ struct Dtype : PowersOfTwo {
 };
 
 // ---- running_max.cuh
-
 /// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
 /// stale_max_softmax.cuh) says when it moves.
 template <int M_TILES>
@@ -227,7 +213,6 @@ struct RunningMax {
 };
 
 // ---- normalize_softmax.cuh
-
 /// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
 /// one liberty that leaves the result exact: a stale maximum serves as well. So it moves only when an
 /// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
@@ -337,7 +322,6 @@ struct Normalizer : RunningMax<M_TILES> {
 };
 
 // ---- keep_all.cuh
-
 /// No dropout. The interface is that of philox.cuh.
 template <int M_TILES>
 struct Dropout {
@@ -346,7 +330,6 @@ struct Dropout {
 };
 
 // ---- tiles_1d.cuh
-
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
@@ -370,19 +353,12 @@ struct TileOrder {
 };
 
 // ---- grid.cuh
-
 /// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
 struct Work {
     int sequence;          // b
     int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
     int head, split, q_block;
     int q_start, q_len, kv_start, kv_len;
-
-    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
-    template <class Params>
-    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
-        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
-    }
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
@@ -392,9 +368,7 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
 template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) {
-    return uniform(x);
-}
+__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
@@ -409,20 +383,21 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
     length = agreed(work, max(last - first, 0));
 }
 
-/// The rows of the sequence that `work` names.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
-}
-
 /// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
-    find_q_rows(work, params);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
     if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
     work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
+}
+
+/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
+template <class Params>
+__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
+    return holds ? 1.0f : __int_as_float(0x7fffffff);
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
@@ -443,17 +418,7 @@ __device__ __forceinline__ int block_index() {
     return index;
 }
 
-// ---- length_holds.cuh
-
-/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
-template <class Params>
-__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
-    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
-    return holds ? 1.0f : __int_as_float(0x7fffffff);
-}
-
 // ---- pages.cuh
-
 // A cache in pages (PagedAttention, Kwon et al. 2023): key j of a sequence is row j % page_rows of page
 // block_table[sequence][j / page_rows].
 
@@ -476,7 +441,6 @@ __device__ __forceinline__ bool in_pool(const Params& params, const PagedKey& ke
 }
 
 // ---- keys_in_pages.cuh
-
 /// 1, or NaN where the table names a page for the sequence's keys that isn't in the pool: what its results are multiplied by.
 /// All lanes of a warp call.
 template <class Params>
@@ -495,7 +459,6 @@ __device__ __forceinline__ float keys_hold(const Params& params, int sequence, i
 }
 
 // ---- output.cuh
-
 /// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
 struct Unrounded {
     using Element = float;
@@ -506,11 +469,11 @@ struct Unrounded {
     }
 };
 
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
+__device__ __forceinline__ void store_vector(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
 }
 
-__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
+__device__ __forceinline__ void store_vector(void* target, const unsigned (&x)[4]) {
     *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
 }
 
@@ -522,7 +485,7 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
     Stored::words(high, x.z, x.w);
 #pragma unroll
     for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
-    store_words(target, all);
+    store_vector(target, all);
 }
 
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
@@ -544,13 +507,13 @@ struct ColumnsInPairs {
             Stored::words(high, x[1][0], x[1][1]);
             const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
-            if (columns > 0) store_words(target, packed);
+            if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
-                if (columns > 8 * half) store_words(target + 8 * half, packed);
+                if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
             }
         }
     }
@@ -610,11 +573,9 @@ __device__ __forceinline__ void store_row_values(const Places& places, int slot,
 }
 
 // ---- in_registers.cuh
-
 __device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
 
 // ---- group_rows.cuh
-
 /// n / d of numbers below 2^16, by one instruction for the reciprocal.
 __device__ __forceinline__ int small_quotient(int n, int d) { return (int)((n + 0.5f) * fast_reciprocal((float)d)); }
 
@@ -720,7 +681,6 @@ struct LaneRows {
 };
 
 // ---- key_bits.cuh
-
 // Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
 // counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
 
@@ -738,7 +698,6 @@ __device__ __forceinline__ unsigned bits_below(int positions) {
 }
 
 // ---- rotation.cuh
-
 /// Moves the first STEP column tiles behind the others.
 template <int STEP, class Word, int N_TILES, int WORDS>
 __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
@@ -750,7 +709,6 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 }
 
 // ---- scores.cuh
-
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
@@ -803,12 +761,10 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
 }
 
 // ---- tile_kind.cuh
-
 // What a tile holds: no kept pair, anything, only kept pairs.
 enum TileKind { EMPTY, PARTIAL, FULL };
 
 // ---- tiles.cuh
-
 /// A tile of keys: its first kv_idx and what the mask keeps of it. EMPTY: there is none.
 struct Tile {
     int kv_first;
@@ -822,7 +778,7 @@ struct TileRange {
 
     /// What it keeps of the tile that begins with this slot.
     template <int BLOCK>
-    __device__ __forceinline__ TileKind kind(int slot) const {
+    __device__ __forceinline__ TileKind kind_at(int slot) const {
         const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
         return (TileKind)(meets * (PARTIAL + full));
     }
@@ -893,7 +849,6 @@ private:
 };
 
 // ---- functions.cuh
-
 // Float functions that CUDA lacks or computes with branches, accurate to 2 ulp or so.
 
 // An odd polynomial below 0.65, 1 - 2 / (exp(2|x|) + 1) above; both always, since a branch for each element costs more.
@@ -909,7 +864,6 @@ __device__ __forceinline__ float tanh_branchless(float x) {
 }
 
 // ---- score_form.cuh
-
 // Score lines of whole tiles as product * factor + bias.
 
 /// What multiplies a product: term[0] + term[1] product^2 + ..., while |product| <= reach; a constant always holds.
@@ -1033,7 +987,7 @@ __device__ __forceinline__ Context make_context(
         query_offset(params, work), params.scale};
 #line 11 "specs/softcap.attn"
     ctx.reciprocal = 1.0f / 50.0f;
-#line 1037 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 991 "softcap_decode_bf16_d128_paged_sm_80.cu"
     const float absolute = fabsf(ctx.scale);
     ctx.reach = product_reach(absolute * 0.02f, 0.5f);
     const float product = absolute * absolute * absolute;
@@ -1053,7 +1007,7 @@ __device__ __forceinline__ Row make_row(
     Row row = {q_idx, h};
 #line 10 "specs/softcap.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 1057 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 1011 "softcap_decode_bf16_d128_paged_sm_80.cu"
     return row;
 }
 
@@ -1062,7 +1016,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/softcap.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 1066 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 1020 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // score = cap * tanh(score / cap)
@@ -1070,7 +1024,7 @@ __device__ __forceinline__ float score_mod(
     const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 11 "specs/softcap.attn"
     return 50.0f * tanh_branchless(score * ctx.reciprocal);
-#line 1074 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 1028 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
@@ -1119,27 +1073,20 @@ struct QueryBlock {
     Dropout<M_TILES> dropout;
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
-          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {
-    }
+          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {}
 
     /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
     /// others for each lane.
     template <bool OF_LANES = false>
     __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
-        TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        auto agreed = [](int x) {
-            if constexpr (OF_LANES) return x;
-            return uniform(x);
-        };
-        range = {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
-                 order.end(agreed(bounds.kv_end))};
-        return range;
+        auto agreed = [](int x) { return OF_LANES ? x : uniform(x); };
+        return {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
+                order.end(agreed(bounds.kv_end))};
     }
 
     __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
-        TileKind kind = PARTIAL;
-        return kind;
+        return PARTIAL;
     }
 
     /// A row of the lane.
@@ -1163,20 +1110,17 @@ struct QueryBlock {
     /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
     template <class RowOf>
     __device__ __forceinline__ float sink_of(RowOf row_of) const {
-        float logit = NEGATIVE_INFINITY;
-        return logit;
+        return NEGATIVE_INFINITY;
     }
 
     /// The same of a row of the lane.
-    __device__ __forceinline__ float sink(int m, int r) const {
+    __device__ __forceinline__ float sink_at(int m, int r) const {
         return sink_of([&] { return row(m, r); });
     }
 
-    /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
+    /// What the rest of the mask keeps, of all keys that the lane holds from kv_idx on (key_bits.cuh).
     __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
-        unsigned bits = ~0u;
-        bits = keep_bits(params, context, row, kv_idx);
-        return bits;
+        return keep_bits(params, context, row, kv_idx);
     }
 };
 
@@ -1195,7 +1139,7 @@ struct WholeTile {
     bool holds;
     ScoreBias bias[M_TILES][2];
 
-    __device__ __forceinline__ void prepare(const QueryBlock& block, const Tile& tile) {
+    __device__ __forceinline__ void prepare_scores(const QueryBlock& block, const Tile& tile) {
         holds = score_form_holds(block.params, block.context, block.lane_rows.first(), block.lane_rows.last(), tile.kv_first,
                                  tile.kv_first + WARP_KEYS - 1);
         const int lane_key = tile.kv_first + KvOrder::offset(threadIdx.x % 4 * 2);
@@ -1273,24 +1217,23 @@ struct Finished {
         }
     }
 
-    /// Where the rows of a block stand in an array like lse: of fp32, `width` of them a row.
-    static __device__ __forceinline__ auto results(const Params& params, const Rows& rows, float* array, int width) {
-        return rows.places(array, (long long)params.num_heads * params.q_len * width, (long long)params.q_len * width, width);
-    }
-
     /// Stores the warp's rows of a block, and their lse if it is asked for. `out` is lost.
     __device__ __forceinline__ void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
         const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
         store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
         if (params.lse != nullptr)
-            store_row_values<M_TILES>(results(params, rows, params.lse, 1), warp_row,
+            store_row_values<M_TILES>(rows.places(params.lse, (long long)params.num_heads * params.q_len, params.q_len, 1), warp_row,
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
+    }
+
+    /// Where the rows of a block stand in an array like lse: of fp32, `width` of them a row.
+    static __device__ __forceinline__ auto results(const Params& params, const Rows& rows, float* array, int width) {
+        return rows.places(array, (long long)params.num_heads * params.q_len * width, (long long)params.q_len * width, width);
     }
 };
 // ---------------------------------------------------------------- leaf code, continued
 
 // ---- lanes.cuh
-
 // Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
 
 /// Of a tile of K.
@@ -1306,7 +1249,6 @@ __device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int
 }
 
 // ---- addresses_recomputed.cuh
-
 /// Where a lane reads Q, K and V, computed again at each use. See addresses_ahead.cuh for the other way.
 template <class, int>
 struct FragmentAddresses {
@@ -1324,7 +1266,6 @@ struct FragmentAddresses {
 };
 
 // ---- layout.cuh
-
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -1334,9 +1275,6 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-///
-/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
-/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
 template <int ROW_COUNT, int BYTES_A_ROW>
 struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
@@ -1344,6 +1282,8 @@ struct SharedTile {
     static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
     static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
 
+    /// The address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
+    /// groups of 8 rows. The part that isn't constant, for each width of panel; what isn't used costs nothing.
     struct Lane {
         unsigned wide, half, quarter;
     };
@@ -1385,13 +1325,7 @@ struct SharedTile {
     }
 };
 
-// ---- mma_16bit.cuh
-
-// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
-//
-// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
-// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
-
+// ---- load_matrices.cuh
 __device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
@@ -1401,6 +1335,12 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
+
+// ---- mma_16bit.cuh
+// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
+//
+// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
+// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
 
 /// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
 /// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
@@ -1500,7 +1440,6 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
 }
 
 // ---- copy.cuh
-
 // Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
 
 __device__ __forceinline__ void copy_async(unsigned target, const void* source) {
@@ -1564,11 +1503,10 @@ __device__ __forceinline__ void load_columns(unsigned tile, const char* source, 
 /// Loads a tile without a branch, for code that runs under products. No rows at all make a tile of zeros.
 template <class Tile, class Order, int THREADS, int VALID_BYTES>
 __device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
-    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque(source), row_bytes, rows);
+    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque_pointer(source), row_bytes, rows);
 }
 
 // ---- words.cuh
-
 // Ordinary accesses to shared memory by address.
 
 __device__ __forceinline__ unsigned load_word(unsigned address) {
@@ -1581,13 +1519,7 @@ __device__ __forceinline__ void store_word(unsigned address, unsigned word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
 
-__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
-                 : "memory");
-}
-
 // ---- queries.cuh
-
 /// Moves the sign of `scale` into the Q tile, and zero too, so that scores need a positive factor: the one returned. The
 /// tile may still be on its way; a barrier must follow before it is used.
 template <class Dtype, class QTile, int THREADS>
@@ -1640,7 +1572,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     bool masks = tile.kind != FULL;
     const bool whole = !masks;
     WholeTile form;
-    if (whole) form.prepare(block, tile);
+    if (whole) form.prepare_scores(block, tile);
     if (whole && form.serves(block, scores)) {
         form.to_exponents(block, normalizer, scores);
     } else {
@@ -1668,7 +1600,6 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
 // ---------------------------------------------------------------- leaf code of decode
 
 // ---- stream_k.cuh
-
 // Work shared out by units that all take alike long (Stream-K, Osama et al. 2023, Algorithm 5; for attention LeanAttention, Sanovar
 // et al. 2024, section 4): the units of all items, laid out one after the other, are cut into equal runs, one for each thread
 // block, whatever item they are of. Each warp finds its block's run for itself, so that no barrier stands before the first loads.
@@ -1753,7 +1684,6 @@ struct SequenceUnits {
 };
 
 // ---- copy_pages.cuh
-
 /// The rows of k, or of v, of one head of a sequence. `pool` is row 0 of page 0; strides are in bytes.
 template <class Params>
 struct PagedRows {
@@ -1779,7 +1709,6 @@ __device__ __forceinline__ void load_paged_tile(unsigned tile, const PagedRows<P
 }
 
 // ---- kv_pages.cuh
-
 /// The keys and values of one head of one sequence in a pool of pages. The interface is that of kv_rows.cuh.
 template <class Params>
 struct KvPages {
@@ -1810,7 +1739,6 @@ private:
 };
 
 // ---- kv_ring.cuh
-
 /// The tiles of a range (see LiveTiles), loaded into a ring of STAGES places while earlier ones are worked on, by all threads of the
 /// block, which must make the same calls. A tile is made of CHUNKS chunks, each as long as a warp works on at once: those of K, then
 /// those of V. Nothing beyond the last key is read: zeros take its place.
@@ -1908,7 +1836,6 @@ private:
 };
 
 // ---- warp_results.cuh
-
 /// O, m and l of warps that have the same rows and other keys, brought together through shared memory (the inner half of
 /// Flash-Decoding's step 3): `shared` has room for all warps but one.
 template <int M_TILES, int D_TILES>
@@ -1961,7 +1888,6 @@ struct WarpResults {
 };
 
 // ---- partial_results.cuh
-
 // What thread blocks find of an item that several of them have parts of (Flash-Decoding, steps 2 and 3), merged by the one that
 // comes last (LeanAttention, Algorithm 2; as Stream-K's fix-up). All is in fp32. Parts are merged in their order, whoever merges them.
 
@@ -2122,7 +2048,6 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
 }
 
 // ---- load_rows.cuh
-
 // Tiles of Q: all THREADS threads take part in starting to load one. What doesn't exist becomes zeros.
 
 /// Rows of one head. Nothing of a block runs before they are asked for, so their addresses are a step apart, as those of keys.
@@ -2231,8 +2156,7 @@ private:
     /// There is one, since there are units left.
     __device__ __forceinline__ void next_sequence(const Params& params) {
         int sequence = work.sequence + 1;
-        for (; find_sequence_rows(work, params, sequence), work.q_len == 0; ++sequence) {
-        }
+        for (; find_sequence_rows(work, params, sequence), work.q_len == 0; ++sequence) {}
     }
 };
 
@@ -2343,7 +2267,7 @@ __device__ __forceinline__ void attend_part(const Params& params, const Rows& ro
 #pragma unroll 1
         for (int chunk = warp.group; chunk < CHUNKS; chunk += warp.groups) {
             const int kv_first = tile.kv_first + chunk * WARP_KEYS;
-            const TileKind kind = tile.kind == FULL ? FULL : range.kind<WARP_KEYS>(kv_first);
+            const TileKind kind = tile.kind == FULL ? FULL : range.kind_at<WARP_KEYS>(kv_first);
             if (!warp.works() || kind == EMPTY) continue;
             attend(block, {kv_first, kind}, q_fragments, TileAddresses(), ring.keys(chunk), [](int) {}, [&] { return ring.values(chunk); },
                    normalizer, out);
@@ -2446,7 +2370,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) softcap_decode
             const TileRange part = part_of(range, unit, end, item.units);
             attend_part(params, rows, block, warp, range, part, shared, normalizer, out);
             if (!warp.leads()) continue;
-            auto sink = [&](int m, int r) { return whole ? block.sink(m, r) : NEGATIVE_INFINITY; };
+            auto sink = [&](int m, int r) { return whole ? block.sink_at(m, r) : NEGATIVE_INFINITY; };
             // FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
             const float holds = keys_hold(params, work.sequence, min(part.end, work.kv_len), part.begin);
             const Finished finished(normalizer, sink, block.dropout.scale() * holds);

@@ -3,17 +3,16 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    15  leaf code: math.cuh 15, tiles_1d.cuh 43, grid.cuh 56, barrier.cuh 99, tma.cuh 132,
-//        tma_1d.cuh 166, layout.cuh 186, mma_16bit.cuh 214, transpose.cuh 226, words.cuh 284,
-//        warpgroup.cuh 293
-//   311  parameters
-//   324  the kernel
+//    15  leaf code: math.cuh 15, tiles_1d.cuh 32, grid.cuh 44, barrier.cuh 84, tma.cuh 116,
+//        tma_1d.cuh 147, layout.cuh 166, load_matrices.cuh 190, transpose.cuh 196, words.cuh 253,
+//        warpgroup.cuh 261
+//   278  parameters
+//   291  the kernel
 
 constexpr int BLOCK_KV = 96, WARPS = 128 / 32;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
 // ---- math.cuh
-
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
@@ -21,16 +20,6 @@ __device__ __forceinline__ int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
-}
-
-__device__ __forceinline__ long long uniform_long(long long x) {
-    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
-    return (long long)((unsigned long long)high << 32 | low);
-}
-
-template <class T>
-__device__ __forceinline__ T* uniform(T* x) {
-    return (T*)uniform_long((long long)x);
 }
 
 /// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
@@ -41,7 +30,6 @@ __device__ __forceinline__ int thread_index() {
 }
 
 // ---- tiles_1d.cuh
-
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
@@ -54,7 +42,6 @@ struct TileOrder {
 };
 
 // ---- grid.cuh
-
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
 __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
@@ -62,9 +49,7 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
 template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) {
-    return uniform(x);
-}
+__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
@@ -97,7 +82,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
 }
 
 // ---- barrier.cuh
-
 // Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
 // read a stage. Named barriers join the warps of a warpgroup.
 
@@ -130,7 +114,6 @@ __device__ __forceinline__ void named_wait(int id, int threads) {
 }
 
 // ---- tma.cuh
-
 // The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a panel of
 // a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
 
@@ -144,11 +127,9 @@ __device__ __forceinline__ int coordinate(int index, long long stride) { return 
 /// The box from (column, row) on, with the map's number of rows; columns and rows outside the tensor become zeros.
 __device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
                                          int head, int batch) {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
-            target),
-        "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
-        : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2];"
+                 ::"r"(target), "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch) : "memory");
 }
 
 /// Stores bytes as they are; returns when they have been read, so that others may take their place.
@@ -164,7 +145,6 @@ __device__ __forceinline__ void bulk_store(void* target, unsigned source, int by
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- tma_1d.cuh
-
 /// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
 /// expects its bytes already.
 template <class Tile, class Order>
@@ -184,7 +164,6 @@ __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMa
 }
 
 // ---- layout.cuh
-
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
 __device__ __forceinline__ unsigned shared_address(const void* pointer) {
@@ -194,9 +173,6 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-///
-/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
-/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
 template <int ROW_COUNT, int BYTES_A_ROW>
 struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
@@ -211,20 +187,13 @@ struct SharedTile {
     }
 };
 
-// ---- mma_16bit.cuh
-
-// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
-//
-// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
-// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
-
+// ---- load_matrices.cuh
 __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
 
 // ---- transpose.cuh
-
 // V transposed, for P V of 8-bit operands: wgmma sums over what is contiguous in shared memory.
 //
 // Bytes are moved in pairs. A fragment of ldmatrix.trans holds, of two keys, two columns each; of two such fragments, 8
@@ -282,7 +251,6 @@ __device__ __forceinline__ void transpose_tile(unsigned loaded, unsigned transpo
 }
 
 // ---- words.cuh
-
 // Ordinary accesses to shared memory by address.
 
 __device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
@@ -291,7 +259,6 @@ __device__ __forceinline__ void store_words(unsigned address, const unsigned (&x
 }
 
 // ---- warpgroup.cuh
-
 // What the threads that multiply do to tiles in shared memory before wgmma reads them. Each warpgroup has a named barrier,
 // and all of them together one more.
 
