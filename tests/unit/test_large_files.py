@@ -1,4 +1,4 @@
-"""Every command answers within seconds, whatever a file of 100 KB holds; NVRTC's time aside."""
+"""`check` and lowering answer within seconds, whatever a file of 100 KB holds."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.large_files import COMMANDS, FILES
+from tests.large_files import FILES
 
 ROOT = Path(__file__).resolve().parents[2]
-# Of the processor, on a busy machine, where it counts two to three times. `explain` analyses a mask for many tiles.
-MOST_SECONDS = {"explain": 30.0}
+MOST_SECONDS = 16.0  # of the processor, on a busy machine, where it counts two to three times
 MOST_MEGABYTES = 1024
 
 
@@ -22,7 +21,7 @@ def test_files_are_no_longer_than_said() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ["check", "ir"])  # all take a quarter of an hour: `python -m tests.large_files`
 def test_time_and_memory(command: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.large_files", command], cwd=ROOT, capture_output=True, text=True, check=True
@@ -32,5 +31,5 @@ def test_time_and_memory(command: str) -> None:
     for line in lines:
         found = re.fullmatch(rf"{command} +(.*?) +([\d.]+) s, +(\d+) MB so far  (.*)", line)
         assert found is not None, line
-        assert float(found[2]) < MOST_SECONDS.get(command, 16.0) and int(found[3]) < MOST_MEGABYTES, line
+        assert float(found[2]) < MOST_SECONDS and int(found[3]) < MOST_MEGABYTES, line
         assert "A900" not in line and "Error(" not in line, line
