@@ -29,7 +29,8 @@ from .schedule.target import TARGETS
 # should take about a second, or of a backward pass two.
 LONGEST_CODE = {False: 7_000, True: 14_000}  # instructions, by whether the pass is a backward one
 LONGEST_WIDE_CODE = 10_000  # of wide heads: it has the loop twice, and smaller tiles make it little shorter, but slow
-# Bytes of spills that cost a backward pass less than a slower family would: docs/notebook/2026-11-spills.md.
+# Bytes of spills, stored and loaded, that a backward pass may have: 64 instructions of the 3,000 and more of a tile. A
+# slower family takes twice the time. Measured up to 64 bytes: docs/notebook/2026-11-spills.md.
 FEW_SPILLS = 256
 MOST_AT_ONCE = 3  # more candidates than that a kernel seldom needs
 # What says of a candidate that it can't be, while others may: more shared memory than there is, too much time or memory
