@@ -118,7 +118,14 @@ def graph_of(calls: list[Launch]) -> Launch:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         held = [call() for call in calls]
-    return lambda: (graph.replay(), held)[1][0]
+
+    def launch() -> torch.Tensor:
+        """Keeps the calls, and so their inputs, as long as the graph that reads them."""
+        assert calls
+        graph.replay()
+        return held[0]
+
+    return launch
 
 
 def peer_graph(peer: str, problems: list[Tensors]) -> Launch:

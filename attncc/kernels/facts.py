@@ -220,6 +220,18 @@ class ForwardFacts(Facts):
         return False
 
     @property
+    def widen(self) -> str:
+        """The struct that makes the numbers of a cache of 8 bits fp16."""
+        by_instruction = TARGETS[self.plan.target].converts_e4m3
+        return "Int8ToFp16" if self.plan.kv_dtype == "int8" else "E4m3ToFp16" if by_instruction else "E4m3BitsToFp16"
+
+    @property
+    def probs_range(self) -> str:
+        """The struct that brings P, times the scales of a cache of 8 bits, into fp16's range."""
+        bounded = self.plan.variant.normalize == "softmax" and not self.plan.paged
+        return "ProbsInRange" if bounded else "ProbsOfAnyRange<M_TILES>"
+
+    @property
     def uses_clusters(self) -> bool:
         """Whether two thread blocks that look at the same keys may load them for each other."""
         return False
@@ -243,6 +255,11 @@ class ForwardFacts(Facts):
     def warp_rows(self) -> str:
         """Of a tile, those of S that a warp works on, as the kernel says it."""
         return "BLOCK_Q / WARPS"
+
+    @property
+    def warp_slot(self) -> str:
+        """The first row of a tile that a warp has, as the kernel says it."""
+        return "rows.template warp_slot<WARP_ROWS>()"
 
     @property
     def query_rows(self) -> str:

@@ -55,7 +55,7 @@ class Choice:
     """A value for each knob, and what follows from the tile. It says no more than `KernelPlan` of what runs."""
 
     family: str = _knob(
-        "the kernels: portable ones, wide ones for head dims above 256, or those for sm_90a with TMA and wgmma", KINDS
+        "the kernels: portable ones, wide ones for head dims above 256, or hopper and hopper_wide: TMA and wgmma", KINDS
     )
     loop: str = _knob("the outer loop: q_outer is FlashAttention-2, kv_outer FlashAttention-1", LOOPS)
     block_q: int = _knob("rows of a tile", numbers=(16, 512))

@@ -23,7 +23,7 @@ TILES_2D_PASSES = {"forward": "patches", "backward": "backward_patches"}  # what
 BY_LENGTH = ("forward", "decode", "backward")  # whose calls may have kernels of their own by how many keys they have
 
 LEAST_HEAD_DIM = 1
-NARROW = 256  # the most that all families have but wide_forward; beyond, no warp holds a row of O
+NARROW = 256  # the most that all families have but those of wide heads; beyond, no warp holds a row of O
 MOST_HEAD_DIM, MOST_VALUE_HEAD_DIM = 576, 512  # of forward passes in WIDE_DTYPES
 WIDE_DTYPES = ("fp16", "bf16")
 HEAD_DIM_STEP, LEAST_STORED = 8, 16  # of the columns that kernels read

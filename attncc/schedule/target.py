@@ -31,6 +31,11 @@ class Target:
         return int(self.name.removeprefix("sm_").rstrip("a"))
 
     @property
+    def converts_e4m3(self) -> bool:
+        """Whether an instruction makes e4m3 fp16 (sm_89)."""
+        return self.capability >= 89
+
+    @property
     def vector_atomics(self) -> bool:
         """Whether one atomic addition in global memory takes four floats (`red.v4.f32`)."""
         return self.capability >= 90

@@ -110,7 +110,9 @@ def decode_parts(plan: KernelPlan, call: Call) -> tuple[Array, Array, int]:
     values |= {"row_max": row_max.ctypes.data if weighed else 0, "row_sum": row_sum.ctypes.data if weighed else 0}
     values |= facts.shared_out(problem, call.multiprocessors)
     fields, held = input_values(plan, call)
-    kernel.run(render(plan), facts.parameters(), values | fields, call.blocks, order=call.order)
+    box = box_rows(plan.block_kv, problem)
+    maps = b"".join(tensor_map(array, box) for array in (call.k, call.v)) if facts.mapped else b""
+    kernel.run(render(plan), facts.parameters(), values | fields, call.blocks, maps, order=call.order)
     assert not arrivals.any(), "the next launch on the stream would find counters other than 0"
     del held
     return out, lse, int((~np.isnan(partial_out)).any(axis=(1, 2)).sum())

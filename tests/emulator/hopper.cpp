@@ -31,6 +31,10 @@ static Barrier& barrier_at(unsigned address, int rank = block_rank) {
     return found->second;
 }
 void init_barrier(unsigned address, int arrivals) { barriers[{block_rank, address}] = {arrivals, arrivals, 0, 0}; }
+void end_barrier(unsigned address) {
+    if (barrier_at(address).bytes != 0) fail("a barrier ends that loads still come to");
+    barriers.erase({block_rank, address});
+}
 static void arrive(Barrier& barrier, int bytes) {
     barrier.bytes += bytes;
     --barrier.pending;

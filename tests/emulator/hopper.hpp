@@ -7,6 +7,7 @@
 // -------------------------------------------------------------------- barriers
 
 void init_barrier(unsigned address, int arrivals);
+void end_barrier(unsigned address);
 void arrive(unsigned address, int bytes);
 bool arrive_last(unsigned address);
 bool phase_over(unsigned address, unsigned parity);

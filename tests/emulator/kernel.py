@@ -31,7 +31,8 @@ _MAP = "const __grid_constant__ TensorMap"  # in the head of kernels that load b
 _BODIES = (
     ("copy_async", "", "issue_copy(target, source, true);"),
     ("copy_async_or_zero", "", "issue_copy(target, source, exists);"),
-    ("copy_float_or_zero", "", "shared_at<float>(target) = exists ? *source : 0;"),
+    ("copy_float_if", "", "if (wanted) shared_at<float>(target) = exists ? *source : 0;"),
+    ("store_word_if", "", "if (wanted) shared_at<unsigned>(address) = word;"),
     ("copy_commit", "", "close_group();"),
     ("copy_wait", "", "wait_groups(PENDING);"),
     ("load_matrices", "", "read_matrices(x, address, false);"),
@@ -63,6 +64,20 @@ _BODIES = (
         "for (unsigned& x : words) { const unsigned pair = x >> 16 * part;"
         " x = float_to_half(quarter_to_float(pair)) | (unsigned)float_to_half(quarter_to_float(pair >> 8)) << 16; }",
     ),
+    (
+        "widened",
+        "unsigned short",
+        "return float_to_half(quarter_to_float(bytes)) | (unsigned)float_to_half(quarter_to_float(bytes >> 8)) << 16;",
+    ),
+    ("widened_upper", "", "return widened((unsigned short)(word >> 16));"),
+    ("pack_fp16", "", "return float_to_half(low) | (unsigned)float_to_half(high) << 16;"),
+    ("multiply_fp16", "", "multiply(sum, a, b0, b1, half_to_float);"),
+    (
+        "multiply_add_fp16",
+        "",
+        "unsigned sum = 0; for (int bits = 0; bits < 32; bits += 16) sum |= (unsigned)float_to_half(fmaf("
+        "half_to_float(a >> bits), half_to_float(b >> bits), half_to_float(c >> bits))) << bits; return sum;",
+    ),
     ("to_float", "fp16", "return half_to_float(x.bits);"),
     ("load_relaxed", "", "yield(); return *address;"),
     ("store_relaxed", "", "*address = x;"),
@@ -70,6 +85,8 @@ _BODIES = (
     ("let_others_begin", "", ""),
     ("wait_for_kernel_ahead", "", ""),
     ("count_arrival", "", "return atomicInc(counter, most);"),
+    ("count_more", "", "return atomicAdd(counter, more);"),
+    ("counted", "", "return *counter;"),  # who waits in vain goes on: thread blocks run one after the other
     ("count_finished", "", "if (threadIdx.x % 32 == 0) *count += more;"),
     ("wait_for_count", "", "if (*count != all) __builtin_trap();"),  # kernels run one after the other
     ("load_if", "unsigned char", "return inside && *address != 0;"),
@@ -82,6 +99,7 @@ _BODIES = (
 _HOPPER_BODIES = (
     ("barrier_init", "", "init_barrier(barrier, arrivals);"),
     ("barrier_init_done", "", ""),
+    ("barrier_end", "", "end_barrier(barrier);"),
     ("last_arrival", "", "return arrives && arrive_last(barrier);"),
     ("barrier_test", "", "return phase_over(barrier, parity);"),
     ("elected_lane", "", "return threadIdx.x % 32 == 0;"),

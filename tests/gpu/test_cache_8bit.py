@@ -79,6 +79,21 @@ def test_decode_and_prefill(dtype: str, kv_dtype: str, page: int | None, rows: i
     np.testing.assert_allclose(get(lse), oracle_lse, atol=2e-5, rtol=2e-6)
 
 
+@pytest.mark.parametrize(("normalizer", "kv_dtype", "page"), [("none", "e4m3", None), ("sigmoid", "int8", 16)])
+def test_probabilities_of_any_size(normalizer: str, kv_dtype: str, page: int | None) -> None:
+    """Beyond fp16's range, in which products are; of head dims that leave parts of panels empty."""
+    text = f"attn 1\nvariant sized {{\n    keep if q_pos >= kv_idx\n    normalize {normalizer}\n}}\n"
+    kernel = attncc.compile(text, dtype="bf16", head_dim=48, value_head_dim=80)
+    given = cache("bf16", kv_dtype, page, 1)
+    given |= {"q": given["q"][..., :48], "k": given["k"][..., :48], "v": given["v"][..., :80]}
+    scale = 1e4 if normalizer == "none" else -3.0  # of sigmoids many are near 0
+    out = kernel(**{name: put(array) for name, array in given.items()}, scale=scale)
+    oracle, _ = reference.forward(kernel.variant, **given, scale=scale)
+    baseline, _ = reference.baseline(kernel.variant, **given, scale=scale)
+    found = accuracy(get(out), baseline, oracle, "bf16")
+    assert found.holds, str(found)
+
+
 @pytest.mark.parametrize(("dtype", "kv_dtype", "page"), CASES)
 def test_every_number_is_widened_exactly(dtype: str, kv_dtype: str, page: int | None) -> None:
     """One key each: the output is its value. A NaN is one. Kernels serve pages of any size: here of one row."""

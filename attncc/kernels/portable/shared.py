@@ -7,7 +7,8 @@ from typing import Protocol
 from ...schedule.plan import KEY_PASSES, KV_BYTES, Build
 from ..shared import Parts
 
-_SCALE_BYTES = 4
+_SCALE_BYTES = 8  # 4, and what it takes to have the scales of 16 rows in 128 bytes
+_PANEL = 32  # the least columns of 8 bits that are swizzled
 STATISTICS_BYTES = {2: 8, 4: 16, 8: 16}  # of a row, by an element's; in fp32 with what lse lost by rounding
 
 
@@ -25,22 +26,22 @@ class Tile(Protocol):
 
 
 def forward_parts(tile: Tile, build: Build) -> Parts:
-    """Of a kernel of a forward pass. What comes in 8 bits is made 16 in a tile of its own; each key has two scales."""
+    """Of a kernel of a forward pass. Tiles of 8 bits have whole panels of 32 columns; pages have scales, too."""
     head_dim, value_head_dim = build.padded_head_dims
     if build.kv_dtype is None:
         return shared_parts(build.pass_name, tile, head_dim, value_head_dim, build.element_bytes)
-    one_stage: Parts = {
-        name: {factor: size for factor, size in factors.items() if factor != "stages"}
-        for name, factors in shared_parts(build.pass_name, tile, head_dim, value_head_dim, build.element_bytes).items()
+    looped = {"stages": tile.stages, "block_kv": tile.block_kv}
+    parts: Parts = {
+        "q": {"block_q": tile.block_q, "head dim": head_dim, "bytes": build.element_bytes},
+        "k": {**looped, "columns": _in_panels(head_dim), "bytes": KV_BYTES},
+        "v": {**looped, "columns": _in_panels(value_head_dim), "bytes": KV_BYTES},
     }
-    keys = {"block_kv": tile.block_kv}
-    looped, stored = {"stages": tile.stages, **keys}, {"bytes": KV_BYTES}
-    return one_stage | {
-        "factors of keys": {**keys, "k and v": 2, "bytes": _SCALE_BYTES},
-        "k in 8 bits": {**looped, "head dim": head_dim, **stored},
-        "v in 8 bits": {**looped, "head dim": value_head_dim, **stored},
-        "scales": {**looped, "k and v": 2, "bytes": _SCALE_BYTES},
-    }
+    return parts | ({"scales": {**looped, "k and v": 2, "bytes": _SCALE_BYTES}} if build.paged else {})
+
+
+def _in_panels(columns: int) -> int:
+    """Of a row of 8 bits."""
+    return -(-columns // _PANEL) * _PANEL
 
 
 def shared_parts(pass_name: str, tile: Tile, head_dim: int, value_head_dim: int, element_bytes: int) -> Parts:

@@ -79,6 +79,17 @@ _DECODE_32_BIT = (
     Row(256, 256, LARGE, Tiles(64, 32, 4, 2)),
     Row(256, 256, SMALL, Tiles(32, 32, 2, 1)),
 )
+# Over caches of 8 bits: as many bytes on their way. A warp widens what it multiplies, 32 keys at once with fewer
+# instructions than twice 16. Of pages, scales are there too: two blocks of 128 keys a tile would be too large.
+_DECODE_CACHE = (
+    Row(64, 64, LARGE, Tiles(64, 128, 4, 5)),
+    Row(64, 64, SMALL, Tiles(64, 128, 4, 3)),
+    Row(128, 128, LARGE, Tiles(64, 128, 4, 3)),
+    Row(128, 128, SMALL, Tiles(64, 128, 4, 2)),
+    Row(256, 256, LARGE, Tiles(64, 64, 4, 5)),
+    Row(256, 256, SMALL, Tiles(64, 64, 4, 2)),
+)
+_DECODE_CACHE_PAGES = (*_DECODE_CACHE[:2], Row(128, 128, LARGE, Tiles(64, 64, 4, 5)), *_DECODE_CACHE[3:])
 # A block owns keys: its warps hold dK and dV of 16 keys each (dK or dV alone beyond 160 registers), and S and dP.
 _BACKWARD_16_BIT = (
     Row(64, 64, SMALL, Tiles(64, 128, 8, 2)),
@@ -155,20 +166,26 @@ def default_tiles(  # noqa: PLR0917
     target: str,
     *,
     pressure: Pressure = Pressure.LITTLE,
+    of_cache: bool = False,
+    paged: bool = False,
 ) -> Tiles:
     """The tiles of a pass and loop order on a target, for head dims padded to 16.
 
     `dtype` is one of plan.DTYPE_BYTES; fp64, which only the CPU executor runs, gets the tiles of fp32. Of the forward
     pass with the loop `kv_outer` they follow FlashAttention's Algorithm 1 as far as registers allow: at most 64 x 64.
-    `pressure` is what registers must be left for (`instruction_cost.portable_pressure`). LookupError where no tile
-    fits: a head dim above 256.
+    `pressure` is what registers must be left for (`instruction_cost.portable_pressure`). `of_cache`: k and v have 8
+    bits, and q `dtype`. LookupError where no tile fits: a head dim above 256.
     """
     element_bytes = max(min(DTYPE_BYTES[dtype], 4), 2)
     shared_bytes = TARGETS[target].shared_bytes
     if loop == "kv_outer" and pass_name not in KEY_PASSES:
         return _kv_outer(element_bytes, padded_head_dim, padded_value_head_dim, shared_bytes)
     key = _PASS_IN_1D.get(pass_name, pass_name), element_bytes
-    for row in _OWN_TABLES[pressure].get(key, _TABLES[key]):
+    if of_cache and pass_name == "decode":
+        rows: tuple[Row, ...] = _DECODE_CACHE_PAGES if paged else _DECODE_CACHE
+    else:  # what is widened takes registers, too
+        rows = _OWN_TABLES[max(pressure, Pressure.LITTLE) if of_cache else pressure].get(key, _TABLES[key])
+    for row in rows:
         fits = padded_head_dim <= row.head_dim and padded_value_head_dim <= row.value_head_dim
         if fits and row.shared_bytes <= shared_bytes:
             return row.tiles

@@ -52,7 +52,16 @@ def _default(build: Build, loop: str, place: int) -> Tile:
     """Where blocks own keys, low-register code alone leaves registers: its first tiles are large again."""
     owns_keys, halvings = build.pass_name in KEY_PASSES, max(place - Pressure.MUCH, 0)
     pressure = Pressure.LITTLE if owns_keys and halvings else Pressure(min(place, Pressure.MUCH))
-    tiles = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, pressure=pressure)
+    tiles = default_tiles(
+        build.pass_name,
+        loop,
+        build.dtype,
+        *build.padded_head_dims,
+        build.target,
+        pressure=pressure,
+        of_cache=build.kv_dtype is not None,
+        paged=build.paged,
+    )
     if build.pass_name == "backward_dq" or halvings == 0:
         return _shortened(tiles, "block_kv", halvings)
     if owns_keys:

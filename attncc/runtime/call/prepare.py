@@ -228,6 +228,7 @@ class _Preparation:
         grid = decode_grid(facts, self._problem, resident)
         set_decode(self._main, facts, self._problem, self._workspace, grid, device.multiprocessors)
         self.counters = self._kernels.arrivals
+        self._main.maps(self._maps)
         return self._main.build(self._function, grid)
 
     def _block_by_block(self) -> Step:

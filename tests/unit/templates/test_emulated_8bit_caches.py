@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from attncc import reference
+from attncc.kernels.candidates import make_candidates
 from attncc.problem.facts import KV_DTYPES
 from attncc.reference.accuracy import accuracy
 from attncc.schedule.plan import KernelPlan
@@ -35,6 +36,7 @@ variant capped {
     score = 2 * tanh(score / 2) + 0.5 * scale
 }
 """
+LINEAR = "attn 1\nvariant linear_causal {\n    keep if q_pos >= kv_idx\n    normalize none\n}\n"
 DROPPED = "attn 1\nvariant dropped {\n    keep if q_pos >= kv_idx\n    dropout 0.2\n}\n"
 
 PLANS: dict[str, Callable[..., KernelPlan]] = {
@@ -77,6 +79,9 @@ def check(plan: KernelPlan, call: Call) -> None:
 
 
 def narrow(plan: KernelPlan, kv_dtype: str, *, paged: bool = False) -> KernelPlan:
+    """The plan over such a cache; of decode kernels with the tiles that a build gives them."""
+    if plan.pass_name == "decode" and plan.stages > 1:
+        return make_candidates(plan.variant, replace(plan.build, kv_dtype=kv_dtype, paged=paged)).first
     return replace(plan, kv_dtype=kv_dtype, paged=paged)
 
 
@@ -150,10 +155,67 @@ def test_heads_of_a_group(name: str) -> None:
     check(plan, Call(q, k, v, kv_lens=lengths, k_scale=k_scale, v_scale=v_scale))
 
 
+@pytest.mark.parametrize("size", [1e-25, 1e25])
+def test_queries_of_any_size(size: float) -> None:
+    """They are multiplied in fp16, whose range is smaller than that of bf16."""
+    plan = narrow(PLANS["decode"](CAUSAL, "bf16"), "int8")
+    arrays = quantized(cache(plan, 3), "int8")
+    arrays["q"] = (arrays["q"].astype(np.float32) * size).astype(arrays["q"].dtype)
+    check(plan, Call(**arrays, scale=0.1 / size))
+
+
+def test_a_query_without_a_number_leaves_others_alone() -> None:
+    plan = narrow(PLANS["decode"](CAUSAL, "bf16"), "e4m3")
+    arrays = quantized(cache(plan, 3), "e4m3")
+    expected, _ = forward(plan, Call(**arrays))
+    arrays["q"][0, 0, 1, 5], arrays["q"][1, 0, 2, 7] = np.inf, np.nan
+    out, _ = forward(plan, Call(**arrays))
+    lost = np.zeros(out.shape[:3], bool)
+    lost[0, 0, 1] = lost[1, 0, 2] = True
+    assert np.isnan(out[lost].astype(np.float32)).all()
+    np.testing.assert_array_equal(out[~lost].astype(np.float32), expected[~lost].astype(np.float32))
+
+
+@pytest.mark.parametrize("first", [1e-20, 1e10])
 @EVERY_KIND
-def test_every_number_is_widened_exactly(dtype: str, kv_dtype: str) -> None:
-    """One key each: the output is its value. A NaN is one."""
-    plan = narrow(PLANS["decode"](FULL, dtype), kv_dtype)
+def test_scales_that_differ_much(dtype: str, kv_dtype: str, first: float) -> None:
+    """Every second page is of another size, and so is the first: P takes scales of any size into fp16's range."""
+    plan = narrow(PLANS["decode"](CAUSAL, dtype), kv_dtype, paged=True)
+    arrays = quantized(in_pages(cache(plan, 3), 16), kv_dtype)
+    firsts = arrays["block_table"][:, ::2]
+    arrays["v_scale"][firsts[firsts >= 0]] *= min(first, 1000) if dtype == "fp16" else first
+    check(plan, Call(**arrays))
+
+
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("kv_dtype", KV_DTYPES)
+def test_probabilities_of_any_size(kv_dtype: str, paged: bool) -> None:
+    """P of `normalize none` are scores: here beyond fp16's largest number, but not that of bf16."""
+    plan = narrow(PLANS["decode"](LINEAR, "bf16"), kv_dtype, paged=paged)
+    arrays = cache(plan, 3)
+    given = quantized(in_pages(arrays, 16) if paged else arrays, kv_dtype)
+    given["v_scale"] = given["v_scale"] * np.float32(1e-5)
+    check(plan, Call(**given, scale=1e4))
+
+
+def test_small_probabilities_beside_large_ones() -> None:
+    """Two heads, whose P are 1e-11 and 1/2: each row has its own range."""
+    plan = narrow(PLANS["decode"](SIGMOID, "bf16"), "int8")
+    q = np.stack([-np.ones((1, 128)), np.zeros((1, 128))])[None].astype(ml_dtypes.bfloat16)
+    k = np.ones((1, 1, 70, 128), np.int8)
+    v = np.random.default_rng(7).integers(-127, 128, k.shape).astype(np.int8)
+    call = Call(q, k, v, scale=25 / 128)
+    out, _ = forward(plan, call)
+    expected, _ = reference.forward(plan.variant, q, k, v, **call.arguments())
+    error = np.abs(out.astype(np.float64) - expected).max(-1) / np.abs(expected).max(-1)
+    assert (error < 4e-3).all(), error
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+@EVERY_KIND
+def test_every_number_is_widened_exactly(dtype: str, kv_dtype: str, target: str) -> None:
+    """One key each: the output is its value. A NaN is one. Targets before sm_89 have no instruction for e4m3."""
+    plan = narrow(replace(PLANS["decode"](FULL, dtype), target=target), kv_dtype)
     numbers = np.arange(256, dtype=np.uint8).view(KV_DTYPES[kv_dtype]).reshape(2, 1, 1, 128)
     q = np.zeros((2, 1, 1, 128), np.float32).astype("bfloat16" if dtype == "bf16" else "float16")
     out, _ = forward(plan, Call(q, np.zeros_like(numbers), numbers))

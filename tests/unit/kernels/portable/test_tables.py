@@ -5,11 +5,11 @@ from itertools import product
 import pytest
 
 from attncc.kernels.instruction_cost import Pressure
-from attncc.kernels.portable.shared import shared_parts
+from attncc.kernels.portable.shared import forward_parts, shared_parts
 from attncc.kernels.portable.tables import Tiles, default_tiles
 from attncc.kernels.shared import shared_bytes
-from attncc.schedule.plan import DTYPE_BYTES
-from attncc.schedule.target import TARGETS
+from attncc.schedule.plan import DTYPE_BYTES, Build
+from attncc.schedule.target import KIB, TARGETS
 
 HEAD_DIMS = range(16, 257, 16)
 PASSES = [
@@ -32,6 +32,19 @@ def test_every_head_dim_has_tiles_that_fit(target, dtype, pass_name, loop, room)
             continue
         assert tiles.block_q % (16 * tiles.warps) == 0
         assert tiles.block_kv % (32 if room == Pressure.MUCH else 16) == 0  # which variants with dropout need
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("pass_name", ["forward", "decode"])
+def test_tiles_of_caches_of_8_bits_fit(target: str, paged: bool, pass_name: str) -> None:
+    """On Hopper a multiprocessor has room for two blocks of decode kernels of head dims to 128."""
+    for dims in product(HEAD_DIMS, HEAD_DIMS):
+        tiles = default_tiles(pass_name, "q_outer", "bf16", *dims, target, of_cache=True, paged=paged)
+        size = shared_bytes(forward_parts(tiles, Build(pass_name, target, "bf16", *dims, paged, "e4m3")))
+        assert size <= TARGETS[target].shared_bytes
+        if target.startswith("sm_90") and pass_name == "decode" and max(dims) <= 128:
+            assert 2 * (size + 1280) <= 228 * KIB  # with what is reserved, and a few bytes of static shared memory
 
 
 def test_large_shared_memory_is_used() -> None:

@@ -1,0 +1,193 @@
+"""What a kernel of wide heads on Hopper is beyond its tiles. Thread blocks share out keys as those of decode do.
+
+Of a block two warpgroups multiply, with the same 64 rows: they take turns with the tiles of keys, of which one makes S
+and P, and each holds half of the columns of O. A warp of one more loads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...problem import Problem
+from ...schedule.plan import FRAGMENT
+from ..decode.facts import Decode
+from ..hopper.panels import PANEL_COLUMNS, STEP, WARPGROUP_WARPS
+from ..pages import box_rows
+from ..products import Product
+from ..shared import Parts
+from .shared import (
+    MULTIPLYING_WARPS,
+    half_panels,
+    key_panels,
+    latent_panels,
+    latent_stages,
+    merging_bytes,
+    most_stages,
+    shared_parts,
+)
+
+if TYPE_CHECKING:
+    from ..instruction_cost import Steps
+
+_SWIZZLE_ROWS = 8
+_ANY_NUMBER = 1e30  # of parts: more than there are ever
+
+
+class HopperWide(Decode):
+    """Of a plan of the pass `forward`."""
+
+    other_registers = 32
+
+    @property
+    def template(self) -> str:
+        return "hopper_wide/hopper_wide.cu.j2"
+
+    def serves(self, problem: Problem) -> bool:
+        return True
+
+    @property
+    def calls(self) -> str:
+        return "all that no other pass serves"
+
+    def fits_pages(self, problem: Problem) -> bool:
+        """Boxes of TMA are whole groups of 8 rows, after which the swizzle of a tile repeats."""
+        return box_rows(self.plan.block_kv, problem) % _SWIZZLE_ROWS == 0
+
+    # ------------------------------------------------------------ the kernel
+
+    @property
+    def shares_rows(self) -> bool:
+        return True
+
+    @property
+    def warp_rows(self) -> str:
+        return str(FRAGMENT)
+
+    @property
+    def warp_slot(self) -> str:
+        return f"threadIdx.x / 32 % {WARPGROUP_WARPS} * WARP_ROWS"
+
+    @property
+    def warp_keys(self) -> int:
+        return self.plan.block_kv
+
+    @property
+    def multiplying_warps(self) -> int:
+        """All but the one that loads."""
+        return MULTIPLYING_WARPS
+
+    @property
+    def key_panels(self) -> int:
+        return key_panels(self.plan.build)
+
+    @property
+    def half_panels(self) -> int:
+        """Of V, that a warpgroup has the columns of O of."""
+        return half_panels(self.plan.build)
+
+    @property
+    def latent_panels(self) -> int:
+        """Of K, where V is its first columns."""
+        return latent_panels(self.plan.build)
+
+    @property
+    def latent_stages(self) -> int:
+        """Tiles of K in flight where V is its first columns, which calls tell by where k and v are."""
+        return latent_stages(self.plan, self.plan.build)
+
+    @property
+    def most_stages(self) -> int:
+        """Of either way."""
+        return most_stages(self.plan, self.plan.build)
+
+    @property
+    def has_max(self) -> bool:
+        """Whether rows have maxima and sums."""
+        return self.plan.variant.normalize == "softmax"
+
+    @property
+    def steps(self) -> Steps:
+        from ..instruction_cost import steps  # analyses expressions: calls of built kernels needn't load that
+
+        return steps(self.plan.variant, MULTIPLYING_WARPS, 1, self.warp_keys // 8)
+
+    @property
+    def warps_see_less(self) -> bool:
+        return False
+
+    @property
+    def loads_by_tma(self) -> bool:
+        return True
+
+    @property
+    def may_list_tiles(self) -> bool:
+        return False
+
+    @property
+    def first_steps(self) -> int:
+        """Of S = Q K^T, 16 columns each, that read the first half of V where V is the first columns of K."""
+        return self.half_panels * PANEL_COLUMNS // STEP
+
+    @property
+    def products(self) -> dict[str, Product]:
+        """S = Q K^T in two: the first columns may have come before the others. O += P V takes a warpgroup's own P from
+        registers, and that of the other from shared memory."""
+        plan, first, columns = self.plan, self.first_steps, self.half_panels * PANEL_COLUMNS
+        output = Product("multiply_probs_values", columns, plan.block_kv // STEP, transposed_b=True)
+        return {
+            "first_scores": Product("multiply_queries_first_keys", plan.block_kv, first),
+            "scores": Product("multiply_queries_keys", plan.block_kv, plan.padded_head_dim // STEP - first),
+            "own_output": Product("multiply_own_probs_values", columns, output.steps, True, transposed_b=True),
+            "output": output,
+        }
+
+    # ------------------------------------------------------------ the launch
+
+    def shared_out(self, problem: Problem, multiprocessors: int) -> dict[str, int | float]:
+        """Among all thread blocks: those that have parts of an item share its rows to merge them, so that it takes as
+        long however many they are."""
+        return super().shared_out(problem, multiprocessors) | {"most_parts": _ANY_NUMBER}
+
+    # ------------------------------------------------------------ what it takes of a multiprocessor
+
+    @property
+    def launched_registers(self) -> int:
+        """Of each thread, while all three warpgroups do alike."""
+        return 168
+
+    @property
+    def producer_registers(self) -> int:
+        """Of each thread of the warpgroup that loads, while it does: more where it tests tiles."""
+        return 72 if self.uses_tile_kind else 56
+
+    @property
+    def consumer_registers(self) -> int:
+        """Of each thread that multiplies, meanwhile."""
+        return (3 * self.launched_registers - self.producer_registers) // 2 // 8 * 8
+
+    @property
+    def register_limit(self) -> tuple[int, str]:
+        most = f"what two warpgroups get when the one that loads keeps {self.producer_registers}"
+        return self.consumer_registers, most
+
+    def accumulators(self) -> dict[str, int]:
+        """S, half of O, and P in the dtype."""
+        keys, columns = self.plan.block_kv, self.half_panels * PANEL_COLUMNS
+        return {"score": keys // 2, "out": columns // 2, "prob": keys // 4}
+
+    def shared_parts(self) -> Parts:
+        return shared_parts(self.plan, self.plan.build)
+
+    @property
+    def ring_bytes(self) -> int:
+        """Of tiles of K and V."""
+        return merging_bytes(self.plan, self.plan.build) - self.query_bytes
+
+    @property
+    def query_bytes(self) -> int:
+        return self.plan.block_q * self.key_panels * PANEL_COLUMNS * self.plan.element_bytes
+
+    @property
+    def result_bytes(self) -> int:
+        """Q and the ring: where parts are merged, barriers stay."""
+        return merging_bytes(self.plan, self.plan.build)
