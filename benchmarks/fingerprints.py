@@ -2,6 +2,7 @@
 
     python -m benchmarks.fingerprints [--text] [--check] [--passes NAMES] [--specs NAMES] [--dtypes NAMES]
                                       [--targets NAMES] [--head-dims NUMBERS] [--jobs N]
+                                      [--seconds T] [--keep FILE]
 
 Compiles all specs for all passes, sm_80 and sm_90a and head dims 64, 128 and 256 in bf16, and in e4m3 for sm_90a, with
 all helper kernels (combine, delta, …), and writes `tests/golden/machine_code.json`. With a subset, only its kernels
@@ -12,6 +13,10 @@ the version, and --check refuses to compare two.
 
 --text is fast and needs no compiler: it hashes CUDA text, of all tiles that each kernel may get, for
 `tests/golden/kernel_texts.json`.
+
+To compile all takes hours of one core. With --seconds it ends after so long, with the kernels of the builds that are
+done. With --keep FILE these are kept, and a later call with that file, on this machine or another, goes on with the
+others.
 """
 
 from __future__ import annotations
@@ -19,22 +24,24 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import product
 from pathlib import Path
+from time import perf_counter
 from typing import NamedTuple
 
 from attncc.codegen.render import render
 from attncc.diagnostics import AttnccError
+from attncc.kernels.candidates import Candidates
 from attncc.kernels.kernel_names import kernel_name
 from attncc.machine_code import compiled, other_kernels
 from attncc.package.variant_package import DEFAULT_ARCHS, DEFAULT_DTYPES, DEFAULT_HEAD_DIMS
 
+from . import parts
 from .cubin import compiler_version, fingerprint
+from .parts import Done
 from .sweep import PASSES, SPECS, Case, names, pass_names, prepared, settled
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden"
@@ -81,12 +88,21 @@ def machine_codes(passes: tuple[str, ...], case: Case) -> Found:
 
 def texts(passes: tuple[str, ...], case: Case) -> Found:
     """Of all plans that a kernel may get, and of the kernels that launches of the first need besides."""
-    wanted = pass_names(passes)
-    packages = prepared(case, passes)
-    kernels = [item for package in packages for item in package.candidates if item.build.pass_name in wanted]
+    kernels = candidates(passes, case)
     found = {kernel_name(item.first): "\f".join(render(plan).text for plan in item.plans()) for item in kernels}
     found |= {name: source.text for name, (source, _) in other_kernels([item.first for item in kernels]).items()}
     return Found({name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in found.items()})
+
+
+def candidates(passes: tuple[str, ...], case: Case) -> list[Candidates]:
+    wanted, packages = pass_names(passes), prepared(case, passes)
+    return [item for package in packages for item in package.candidates if item.build.pass_name in wanted]
+
+
+def choices(passes: tuple[str, ...], case: Case) -> Found:
+    """What machine code depends on besides `texts`: the tiles that the table names."""
+    known = ((kernel_name(item.first), item.known) for item in candidates(passes, case))
+    return Found({name: plan.tiles for name, plan in known if plan is not None})
 
 
 KINDS = {
@@ -138,14 +154,25 @@ def write(path: Path, found: Found) -> None:
     path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
-def sweep(kind: Kind, passes: tuple[str, ...], wanted: list[Case], jobs: int | None) -> Found:
-    several = []
-    with ProcessPoolExecutor(jobs) as pool:
-        for case, found in zip(wanted, pool.map(partial(found_in, kind, passes), wanted), strict=True):
-            several.append(found)
-            print(f"\r{len(several)} of {len(wanted)} builds: {case.spec:30}", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    return merged(several)
+def stamp(passes: tuple[str, ...], case: Case) -> str:
+    """Of what machine code depends on."""
+    of_builds = (found_in(Kind(Path(), find), passes, case).hashes for find in (texts, choices))
+    return parts.stamp(case.target, (word for hashes in of_builds for pair in hashes.items() for word in pair))
+
+
+def done(kind: Kind, passes: tuple[str, ...], stamps: bool, case: Case, stamp_before: str) -> Done | None:
+    """What is found in a build; None if `stamps` are asked for, and it can only be what was found before."""
+    began = perf_counter()
+    stamp_now = stamp(passes, case) if stamps else ""
+    if stamps and stamp_now == stamp_before:
+        return None
+    found = found_in(kind, passes, case)
+    return Done(stamp_now, round(perf_counter() - began, 1), [found.hashes, sorted(found.compilers)])
+
+
+def sweep(kind: Kind, passes: tuple[str, ...], wanted: list[Case], how: parts.How) -> dict[Case, Found]:
+    results = parts.sweep(partial(done, kind, passes, how.kept.path is not None), wanted, how)
+    return {case: Found(hashes, frozenset(compilers)) for case, (hashes, compilers) in results.items()}
 
 
 def check(before: Found, now: Found, whole: bool) -> bool:
@@ -172,12 +199,16 @@ def main() -> None:
     parser.add_argument("--dtypes", type=names, default=tuple(ARCHS))
     parser.add_argument("--targets", type=names, default=DEFAULT_ARCHS)
     parser.add_argument("--head-dims", type=lambda text: tuple(map(int, names(text))), default=HEAD_DIMS)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parts.add_options(parser)
     options = parser.parse_args()
-    kind = KINDS[options.kind]
+    if options.keep is not None and options.kind == "text":
+        parser.error("texts take two minutes, and aren't kept: leave --keep out")
+    kind, how = KINDS[options.kind], parts.how(options)
     wanted = list(cases(options.specs, options.dtypes, options.targets, options.head_dims))
-    now = sweep(kind, options.passes, wanted, options.jobs)
-    whole = set(options.passes) == set(PASSES) and set(wanted) == set(default_build())
+    found = sweep(kind, options.passes, wanted, how)
+    now = merged(found.values())
+    whole = set(options.passes) == set(PASSES) and set(found) == set(default_build())
+    parts.say_what_is_left(how.kept, found, wanted)
     if not options.check:
         update(kind, now, whole)
     elif not check(read(kind.file), now, whole):

@@ -28,6 +28,7 @@ from benchmarks.fingerprints import (
     sweep,
     write,
 )
+from benchmarks.parts import How
 from benchmarks.sweep import PASSES, SPECS
 from tests.conftest import Golden
 
@@ -109,7 +110,7 @@ def test_there_are_no_orphans(request: pytest.FixtureRequest) -> None:
 def updated(request: pytest.FixtureRequest) -> bool:
     """With --update-golden the hashes of all texts are written once, by all cores."""
     if request.config.getoption("--update-golden"):
-        write(TEXTS.file, sweep(TEXTS, tuple(PASSES), default_build(), jobs=None))
+        write(TEXTS.file, merged(sweep(TEXTS, tuple(PASSES), default_build(), How()).values()))
         return True
     return False
 
