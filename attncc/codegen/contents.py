@@ -11,13 +11,11 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .line_marks import WIDTH
+from .layout import COLUMNS
 
 _HEADING = re.compile(r"// -{10,} (.+)")
 _LEAF = re.compile(r"// ---- (\S+)$")
-_DEFINITION = re.compile(
-    r"struct (\w+) \{|__device__ __forceinline__ [^(]*?\b(\w+)\($|__device__ __forceinline__ [^(]*?(\w+)\("
-)
+_DEFINITION = re.compile(r"(?:template <.*> )?(?:struct (\w+) \{|DEVICE [^(]*?\b(\w+)\($|DEVICE [^(]*?(\w+)\()")
 _STEP = re.compile(r" *(?:\w+  )?// (FlashAttention[\w-]*, Algorithm \d.*|Flash-Decoding, step .*)")
 _KERNEL = 'extern "C" __global__'
 _PARAMETERS = "struct Params {"
@@ -90,8 +88,8 @@ def _table(parts: list[_Part], above: int) -> Iterator[str]:
     for part in parts:
         members = ", ".join(f"{name}\u00a0{line + above}" for name, line in part.members)
         start = f"// {part.line + above:5}  "
-        for text in textwrap.wrap(f"{part.title}{': ' if members else ''}{members}", WIDTH - len(start)):
+        for text in textwrap.wrap(f"{part.title}{': ' if members else ''}{members}", COLUMNS - len(start)):
             yield f"{start}{text}".replace("\u00a0", " ")
             start = "//        "
         for name, line in part.steps:
-            yield f"// {line + above:5}    {textwrap.shorten(name, WIDTH - len('// 12345    '), placeholder=' ...')}"
+            yield f"// {line + above:5}    {textwrap.shorten(name, COLUMNS - len('// 12345    '), placeholder=' ...')}"

@@ -13,7 +13,7 @@ from ..source import Span
 WIDTH = 100  # columns of the generated files
 INDENT = " " * 4
 
-_RESTORE = "#line restore"
+RESTORE = "#line restore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ def marked(lines: Iterable[Line]) -> Iterator[str]:
         if wanted is not None and wanted != place:
             yield f'#line {wanted[1]} "{cuda_file(wanted[0])}"'
         elif wanted is None and place is not None:
-            yield _RESTORE
+            yield RESTORE
         texts = _wrapped(line.text)
         yield from texts
         place = None if wanted is None else (wanted[0], wanted[1] + len(texts))
     if place is not None:
-        yield _RESTORE
+        yield RESTORE
 
 
 def _wrapped(text: str) -> list[str]:
@@ -58,6 +58,6 @@ def restored(text: str, name: str) -> str:
     """The whole file, in which each mark says the number of its next line and the name of the file."""
     lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
-        if line == _RESTORE:
+        if line == RESTORE:
             lines[number - 1] = f'#line {number + 1} "{cuda_file(name)}"'
     return "\n".join(lines)

@@ -20,6 +20,7 @@ from ..schedule.target import TARGETS
 from . import header
 from .contents import with_contents
 from .empty_calls import without_empty_calls
+from .layout import laid_out
 from .line_marks import restored
 from .structs import params_struct
 from .unused import LEAF_END, without_unused
@@ -94,8 +95,9 @@ def assemble(text: str, name: str) -> str:
 
 
 def assemble_kernel(text: str, name: str) -> str:
-    """The same for a kernel: without what it doesn't use, and with a table of contents."""
-    return restored(with_contents(_squeezed(without_unused(without_empty_calls(_inlined(text))))), f"{name}.cu")
+    """The same for a kernel: without what it doesn't use, laid out to be read, with a table of contents."""
+    needed = without_unused(without_empty_calls(_inlined(text)))
+    return restored(with_contents(laid_out(_squeezed(needed))), f"{name}.cu")
 
 
 def _inlined(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# Words that no C++ identifier may be, and macros that compilers define on their own.
+# Words that no C++ identifier may be, and macros that compilers or kernels define (codegen/layout.py).
 KEYWORDS = frozenset(
     re.findall(
         r"\w+",
@@ -16,6 +16,7 @@ KEYWORDS = frozenset(
     requires restrict return short signed sizeof static static_assert static_cast struct switch template this
     thread_local throw true try typedef typeid typename typeof union unsigned using virtual void volatile wchar_t while
     xor xor_eq asm linux unix i386 NULL NAN INFINITY NEGATIVE_INFINITY assert offsetof
+    DEVICE UNROLL NO_UNROLL
         """,
     )
 )

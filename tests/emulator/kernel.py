@@ -284,7 +284,7 @@ def _product(text: str, name: str) -> str:
 def _with_body(text: str, name: str, word: str, body: str) -> str:
     """The text with the bodies of the functions of that name, whose parameters hold `word`, replaced."""
     pieces, end = [], 0
-    for match in re.finditer(rf"__forceinline__ [\w* ]+\b{name}\(([^;{{}}]*)\)[\w ]*\{{", text):
+    for match in re.finditer(rf"(?:DEVICE|__forceinline__) [\w* ]+\b{name}\(([^;{{}}]*)\)[\w ]*\{{", text):
         if match.start() >= end and word in match[1]:
             pieces += [text[end : match.end()], f" {body} }}"]
             end = _closing(text, match.end())

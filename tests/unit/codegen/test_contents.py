@@ -58,7 +58,7 @@ struct Params {{
     int a;
 }};
 
-__device__ __forceinline__ bool keep(
+DEVICE bool keep(
     int a) {{
 }}
 
@@ -77,7 +77,7 @@ def test_each_part_stands_where_the_table_says() -> None:
     assert lines[:5] == [*TEXT.split("\n")[:2], "//", "// Contents, by line:", "//    11  sizes"]
     assert "//    15  leaf code: some.cuh 17, more.cuh 22" in lines
     assert "//    24  causal: Params 26, keep 30" in lines
-    assert lines[30 - 1] == "__device__ __forceinline__ bool keep(" and lines[11 - 1].endswith(" sizes")
+    assert lines[30 - 1] == "DEVICE bool keep(" and lines[11 - 1].endswith(" sizes")
     assert "//    37    FlashAttention-2, Algorithm 1, line 8: S = Q K^T" in lines
     assert lines[37 - 1].strip() == "// FlashAttention-2, Algorithm 1, line 8: S = Q K^T"
 
