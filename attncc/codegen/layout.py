@@ -33,6 +33,7 @@ _LOOP = re.compile(r"^#pragma unroll( 1)?\n( *)(for .*)$", re.M)
 _SIMPLE = re.compile(r" *+(?!if|for|while|switch|do|UNROLL|NO_UNROLL|#|//)[^;\"]*;")  # a statement without others in it
 _OPERATOR = re.compile(r"(?:[-+*/|&?=<]| :)$")
 _APART = re.compile(r'//|"|;.|\\$|^ *#')  # what isn't joined: comments, texts, macros, a statement and the next
+_ENDS = (";", "{", "}", '"')
 _BRACKETS = {"(": 1, "<": 1, "[": 1, "{": 1, ")": -1, ">": -1, "]": -1, "}": -1}
 
 
@@ -57,15 +58,18 @@ def _joined(lines: Sequence[str]) -> Iterator[str]:
     while number < len(lines):
         line = lines[number]
         of_user = line != RESTORE and (of_user or line.startswith("#line"))
-        whole, end = ([line], number + 1) if of_user else _whole(lines, number)
-        yield from whole
-        number = end
+        if of_user or line.endswith(_ENDS) or "//" in line:  # of most lines no more is to be asked
+            yield line
+            number += 1
+        else:
+            whole, number = _whole(lines, number)
+            yield from whole
 
 
 def _whole(lines: Sequence[str], first: int) -> tuple[list[str], int]:
     """What begins on a line, joined if it fits, and the number of the line behind it."""
     text, end = lines[first], first + 1
-    while end < len(lines) and _goes_on(text, lines[end]):
+    while text and end < len(lines) and _goes_on(text, lines[end]):
         text += ("" if text.endswith(("(", "{", "[")) else " ") + lines[end].lstrip()
         end += 1
     if end == first + 1 or end == len(lines) or _goes_on(text, ""):
@@ -118,7 +122,7 @@ def _templates(lines: Sequence[str]) -> Iterator[str]:
             whole = line.endswith(("{", "}", ";")) and not line.lstrip().startswith(("#", "//"))
             yield from [joined] if whole and len(joined) <= COLUMNS else [before, line]
             before = ""
-        elif line.lstrip().startswith("template <") and line.endswith(">"):
+        elif line.endswith(">") and line.lstrip().startswith("template <"):
             before = line
         else:
             yield line
