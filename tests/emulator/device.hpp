@@ -7,9 +7,9 @@
 // This file is compiled with each kernel: what needs no template, and the standard library, is in device.cpp.
 #ifndef ATTNCC_DEVICE_HPP
 #define ATTNCC_DEVICE_HPP
-#include <cmath>
-#include <cstdint>
-#include <cstring>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
 
 #define __CUDA_ARCH__ 900  // asked for how many blocks there should be, which changes no result
 #define __device__
@@ -25,6 +25,11 @@ template <class T>
 static T max(T a, T b) { return a < b ? b : a; }
 template <class T>
 static T min(T a, T b) { return b < a ? b : a; }
+
+#ifdef WITHOUT_LIBRARY  // of C++, which has these
+static int abs(int x) { return x < 0 ? -x : x; }
+static long long abs(long long x) { return x < 0 ? -x : x; }
+#endif
 
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
