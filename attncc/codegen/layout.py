@@ -30,7 +30,13 @@ MACROS = {
 }
 
 _LOOP = re.compile(r"^#pragma unroll( 1)?\n( *)(for .*)$", re.M)
-_SIMPLE = re.compile(r" *+(?!if|for|while|switch|do|UNROLL|NO_UNROLL|#|//)[^;\"]*;")  # a statement without others in it
+_TEMPLATE = re.compile(r"^( *template <.*>)\n *((?!#|//)\S.*[{};])$", re.M)
+# A function of one statement that has no others in it.
+_FUNCTION = re.compile(
+    r"^( *(?:template <.*> )?(?:static |constexpr )*DEVICE .*\{)\n"
+    r" *((?!if|for|while|switch|do|UNROLL|NO_UNROLL|#|//)[^\s;\"][^;\"\n]*;)\n *(\})$",
+    re.M,
+)
 _OPERATOR = re.compile(r"(?:[-+*/|&?=<]| :)$")
 _APART = re.compile(r'//|"|;.|\\$|^ *#')  # what isn't joined: comments, texts, macros, a statement and the next
 _ENDS = (";", "{", "}", '"')
@@ -40,14 +46,25 @@ _BRACKETS = {"(": 1, "<": 1, "[": 1, "{": 1, ")": -1, ">": -1, "]": -1, "}": -1}
 def laid_out(text: str) -> str:
     """The text of a kernel in this layout."""
     text = _LOOP.sub(_unrolled, text.replace(MACROS["DEVICE"], "DEVICE"))
-    lines = list(_short_functions(list(_templates(list(_joined(text.split("\n")))))))
+    text = _FUNCTION.sub(_if_it_fits, _TEMPLATE.sub(_if_it_fits, "\n".join(_joined(text.split("\n")))))
+    lines = text.split("\n")
     header = next(number for number, line in enumerate(lines) if not line.startswith("//"))
-    used = [f"#define {name} {meaning}" for name, meaning in MACROS.items() if re.search(rf"\b{name}\b", text)]
+    used = [f"#define {name} {meaning}" for name, meaning in MACROS.items() if _uses(text, name)]
     return "\n".join([*lines[:header], *([""] if used else []), *used, *lines[header:]])
+
+
+def _uses(text: str, macro: str) -> bool:
+    return f" {macro} " in text or f"\n{macro} " in text
 
 
 def _unrolled(found: re.Match[str]) -> str:
     line = f"{found[2]}{'NO_UNROLL' if found[1] else 'UNROLL'} {found[3]}"
+    return line if len(line) <= COLUMNS else found[0]
+
+
+def _if_it_fits(found: re.Match[str]) -> str:
+    """The lines of a match as one."""
+    line = " ".join(found.groups())
     return line if len(line) <= COLUMNS else found[0]
 
 
@@ -111,33 +128,3 @@ def _ends_of_parameters(head: str) -> Iterator[int]:
         depth += _BRACKETS.get(character, 0)
         if depth == 1 and character == ",":
             yield place + 1
-
-
-def _templates(lines: Sequence[str]) -> Iterator[str]:
-    """`template <...>` before what it belongs to."""
-    before = ""
-    for line in lines:
-        if before:
-            joined = f"{before} {line.lstrip()}"
-            whole = line.endswith(("{", "}", ";")) and not line.lstrip().startswith(("#", "//"))
-            yield from [joined] if whole and len(joined) <= COLUMNS else [before, line]
-            before = ""
-        elif line.endswith(">") and line.lstrip().startswith("template <"):
-            before = line
-        else:
-            yield line
-
-
-def _short_functions(lines: Sequence[str]) -> Iterator[str]:
-    """Functions of one simple statement on one line."""
-    number = 0
-    while number < len(lines):
-        line = lines[number]
-        if "DEVICE " in line and line.endswith("{") and "".join(lines[number + 2 : number + 3]).strip() == "}":
-            joined = f"{line} {lines[number + 1].strip()} }}"
-            if len(joined) <= COLUMNS and _SIMPLE.fullmatch(lines[number + 1]):
-                yield joined
-                number += 3
-                continue
-        yield line
-        number += 1
