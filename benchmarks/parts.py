@@ -102,13 +102,14 @@ def how(options: Namespace) -> How:
 
 
 def sweep(work: Work, wanted: Iterable[Case], how: How) -> dict[Case, Any]:
-    """The results of all builds, spec by spec, or of those that are done when its time is over; what is in work then is
-    given up. Each build has a process."""
+    """The results of all builds, or of those that are done when its time is over; what is in work then is given up.
+    Builds go spec by spec, those that were never done first. Each has a process."""
     ends = None if how.seconds is None else monotonic() + how.seconds
     found: dict[Case, Any] = {}
     others = active_children()
     with ProcessPoolExecutor(how.jobs) as pool:
-        waiting = {pool.submit(work, case, how.kept.stamp(case)): case for case in sorted(wanted)}
+        new_first = sorted(wanted, key=lambda case: (how.kept.stamp(case) != "", case))
+        waiting = {pool.submit(work, case, how.kept.stamp(case)): case for case in new_first}
         number = len(waiting)
         try:
             while waiting and (ends is None or monotonic() < ends):
@@ -154,4 +155,4 @@ def add_options(parser: ArgumentParser) -> None:
 def say_what_is_left(kept: Kept, found: Collection[Case], wanted: Collection[Case]) -> None:
     if len(found) < len(wanted):
         minutes = minutes_left(kept, wanted)
-        print(f"{len(found)} of {len(wanted)} builds done; the rest takes about {minutes:.0f} minutes of one core")
+        print(f"{len(found)} of {len(wanted)} builds, as time was over; to do: about {minutes:.0f} minutes of one core")
