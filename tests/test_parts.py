@@ -56,6 +56,12 @@ def test_it_ends_in_time_with_what_is_done(tmp_path: Path) -> None:
     assert minutes_left(kept, CASES) == pytest.approx(2 * 1.5 / 60)
 
 
+def test_what_was_never_done_comes_first(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "kept.json")
+    kept.add(CASES[1], Done("now", 1.5, "a"))
+    assert sweep(slow_after_a, CASES, How(jobs=1, seconds=1, kept=kept)) == {}
+
+
 def test_stamps_are_of_texts_and_targets() -> None:
     assert stamp("sm_80", ["a", "b"]) == stamp("sm_80", iter(["a", "b"]))
     assert len({stamp("sm_80", ["a", "b"]), stamp("sm_80", ["ab"]), stamp("sm_90a", ["a", "b"])}) == 3
