@@ -4,9 +4,9 @@
 // Contents, by line:
 //    11  leaf code: sorted_hints.cuh 11
 //    17  parameters
-//    34  min/max tables
-//    63  sorted hints
-//   103  the kernel
+//    33  min/max tables
+//    62  sorted hints
+//   102  the kernel
 
 // ---- sorted_hints.cuh
 // The pieces in which a pre-pass looks at a line of an input, to verify that its entries never decrease.
@@ -24,8 +24,7 @@ struct Params {
     int block, checked, sequences;
 };
 
-template <class Element>
-__device__ const Element* line_of(const Params& params, const Element* input, long long line) {
+template <class Element> __device__ const Element* line_of(const Params& params, const Element* input, long long line) {
     const long long plane = line / params.size2;
     return input + plane / params.size1 * params.stride0 + plane % params.size1 * params.stride1 +
            line % params.size2 * params.stride2;

@@ -2,29 +2,27 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    46  sizes
-//    60  leaf code: element.cuh 62, math.cuh 66, bf16.cuh 129, shared_floats.cuh 151,
-//        statistics_floats.cuh 161, lanes.cuh 180, layout.cuh 195, load_matrices.cuh 255,
-//        mma_16bit.cuh 266, low_bits_16bit.cuh 350, gradient_softmax.cuh 367, replay_all.cuh 385,
-//        grid.cuh 393, output.cuh 469, copy.cuh 544, tile_kind.cuh 617, tiles.cuh 621,
-//        pair_stream.cuh 688, row_blocks.cuh 768, tiles_1d.cuh 781
-//   831  causal: Params 833, Context 851, make_context 860, Row 867, make_row 872, keep 881,
-//        ScoreGradient 889, QBounds 895, q_bounds 899
-//   908  pairs
-//   949  leaf code, continued: kept_in_registers.cuh 951, enough_registers.cuh 968,
-//        key_grid.cuh 987, learns_nothing.cuh 1016, add_float.cuh 1032, add_scalar.cuh 1039,
-//        words.cuh 1048, score_gradient.cuh 1055
-//  1126  one tile of gradients
-//  1191  a head, and a block of keys
-//  1235    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  1242    FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
-//  1246    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  1248    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
-//  1254    FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
-//  1259    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  1295    FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
-//  1306    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  1316  the kernel
+//    48  sizes
+//    62  leaf code: element.cuh 64, math.cuh 68, bf16.cuh 127, shared_floats.cuh 149, statistics_floats.cuh 159,
+//        lanes.cuh 178, layout.cuh 191, load_matrices.cuh 247, mma_16bit.cuh 258, low_bits_16bit.cuh 332,
+//        gradient_softmax.cuh 347, replay_all.cuh 365, grid.cuh 372, output.cuh 443, copy.cuh 512, tile_kind.cuh 582,
+//        tiles.cuh 586, pair_stream.cuh 651, row_blocks.cuh 729, tiles_1d.cuh 741
+//   788  causal: Params 790, Context 808, make_context 816, Row 822, make_row 827, keep 836, ScoreGradient 843,
+//        QBounds 849, q_bounds 853
+//   861  pairs
+//   902  leaf code, continued: kept_in_registers.cuh 904, enough_registers.cuh 915, key_grid.cuh 933,
+//        learns_nothing.cuh 961, add_float.cuh 973, add_scalar.cuh 980, words.cuh 988, score_gradient.cuh 995
+//  1058  one tile of gradients
+//  1118  a head, and a block of keys
+//  1160    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  1167    FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
+//  1171    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  1173    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1179    FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
+//  1184    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  1217    FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
+//  1228    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  1238  the kernel
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -42,6 +40,10 @@
 //   full_begin = min(max((kv_last - q_offset), 0), q_len)
 //   full_end = q_len
 //   q_end = q_len
+
+#define DEVICE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
 
 // ---------------------------------------------------------------- sizes
 
@@ -68,7 +70,7 @@ struct bf16 { unsigned short bits; };
 [[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 /// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
-__device__ __forceinline__ float exp2_flushed(float x) {
+DEVICE float exp2_flushed(float x) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
@@ -78,7 +80,7 @@ __device__ __forceinline__ float exp2_flushed(float x) {
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
     static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
+    static DEVICE float power(float x) { return exp2_flushed(x); }
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
@@ -87,37 +89,33 @@ struct PowersOfTwo {
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
-__device__ __forceinline__ int uniform(int x) {
+DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
 
-__device__ __forceinline__ long long uniform_long(long long x) {
+DEVICE long long uniform_long(long long x) {
     const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
     return (long long)((unsigned long long)high << 32 | low);
 }
 
-template <class T>
-__device__ __forceinline__ T* uniform_pointer(T* x) {
-    return (T*)uniform_long((long long)x);
-}
+template <class T> DEVICE T* uniform_pointer(T* x) { return (T*)uniform_long((long long)x); }
 
 /// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
 /// the whole loop.
-__device__ __forceinline__ int opaque(int x) {
+DEVICE int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;
 }
 
-__device__ __forceinline__ long long opaque_long(long long x) {
+DEVICE long long opaque_long(long long x) {
     asm volatile("" : "+l"(x));
     return x;
 }
 
 /// `uniform` of a whole struct of 32-bit words.
-template <class T>
-__device__ __forceinline__ T uniform_struct(const T& x) {
+template <class T> DEVICE T uniform_struct(const T& x) {
     int words[sizeof(T) / 4];
     memcpy(words, &x, sizeof(T));
     for (int& word : words) word = uniform(word);
@@ -131,16 +129,16 @@ struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
-    static __device__ __forceinline__ unsigned pack(float low, float high) {
+    static DEVICE unsigned pack(float low, float high) {
         unsigned word;
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
 
-    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
+    static DEVICE void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 
     /// sum += a b
-    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    static DEVICE void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
             "{%0, %1, %2, %3};"
             : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
@@ -151,7 +149,7 @@ struct Dtype : PowersOfTwo {
 // ---- shared_floats.cuh
 // Floats in shared memory, several at once.
 
-__device__ __forceinline__ float4 load_float4(unsigned address) {
+DEVICE float4 load_float4(unsigned address) {
     float4 x;
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address));
@@ -166,13 +164,13 @@ struct alignas(8) RowStatistics {
     /// The probability of a pair, 0 of one that isn't kept. `low_bits`: what the rounding of the score took from it, which is
     /// nothing to the operands of P V.
     template <class Dtype>
-    __device__ __forceinline__ float prob(bool kept, float score, float factor, [[maybe_unused]] float low_bits) const {
+    DEVICE float prob(bool kept, float score, float factor, [[maybe_unused]] float low_bits) const {
         return Dtype::power(kept ? fmaf(score, factor, -exponent) : NEGATIVE_INFINITY);
     }
 };
 
 /// Two rows that lie side by side, from shared memory.
-__device__ __forceinline__ void load_rows(RowStatistics (&rows)[2], unsigned address) {
+DEVICE void load_rows(RowStatistics (&rows)[2], unsigned address) {
     const float4 both = load_float4(address);
     rows[0] = {both.x, both.y}, rows[1] = {both.z, both.w};
 }
@@ -181,29 +179,24 @@ __device__ __forceinline__ void load_rows(RowStatistics (&rows)[2], unsigned add
 // Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
 
 /// Of a tile of K.
-template <class KTile>
-__device__ __forceinline__ typename KTile::Lane key_lane(unsigned keys, int lane) {
+template <class KTile> DEVICE typename KTile::Lane key_lane(unsigned keys, int lane) {
     return KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
 
 /// Of a tile of Q, from `first_row` on.
-template <class QTile>
-__device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int first_row, int lane) {
+template <class QTile> DEVICE typename QTile::Lane query_lane(unsigned queries, int first_row, int lane) {
     return QTile::lane(queries, first_row + lane % 16, lane / 16);
 }
 
 // ---- layout.cuh
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-    return (unsigned)__cvta_generic_to_shared(pointer);
-}
+DEVICE unsigned shared_address(const void* pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
 
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-template <int ROW_COUNT, int BYTES_A_ROW>
-struct SharedTile {
+template <int ROW_COUNT, int BYTES_A_ROW> struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
     static constexpr int CHUNKS = ROW_BYTES / 16;
     static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
@@ -216,23 +209,22 @@ struct SharedTile {
     };
 
     /// Offset of a row's chunk within a panel of WIDTH bytes.
-    template <int WIDTH>
-    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
+    template <int WIDTH> static DEVICE unsigned in_panel(unsigned row, unsigned chunk) {
         const unsigned line = row / (128 / WIDTH);
         return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
     }
 
     /// Where a panel starts whose first chunk is `chunk`.
-    static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
+    static constexpr DEVICE unsigned panel(int chunk) { return chunk * 16 * ROWS; }
 
     /// `base` is the tile's address, a multiple of 128.
-    static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
+    static DEVICE Lane lane(unsigned base, int row, int chunk) {
         return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
     }
 
     /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
     /// must be a multiple of 8.
-    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
+    static DEVICE unsigned at(const Lane& lane, int row, int chunk) {
         if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
         if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
         return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
@@ -245,7 +237,7 @@ struct SharedTile {
     };
 
     /// The place of a chunk, neither it nor the row constant.
-    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
+    static DEVICE Place place(unsigned base, int row, int chunk) {
         if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
         if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
         return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
@@ -253,12 +245,12 @@ struct SharedTile {
 };
 
 // ---- load_matrices.cuh
-__device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
+DEVICE void load_matrices(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
 
-__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
+DEVICE void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
@@ -273,21 +265,18 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
 /// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
 /// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
 template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Overlapped>
-__device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
-                                                        const typename KTile::Lane& k_lane, Overlapped overlapped) {
+DEVICE void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
+                                    const typename KTile::Lane& k_lane, Overlapped overlapped) {
     constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
-#pragma unroll
-    for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
+    UNROLL for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
 #pragma unroll UNROLLED
     for (int step = 0; step < STEPS; ++step) {
         unsigned q[M_TILES][4];
         read_queries(step / Dtype::PARTS, q);
-#pragma unroll
-        for (int n = 0; n < N_TILES; n += 2) {
+        UNROLL for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
             load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
+            UNROLL for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
                 for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
@@ -298,16 +287,15 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
 
 /// M_TILES * 16 rows of Q, of 16 columns.
 template <class QTile, int M_TILES>
-__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
-#pragma unroll
-    for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+DEVICE void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
+    UNROLL for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
 }
 
 /// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Of more than 192 columns,
 /// 64 in each round of a loop.
 template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS <= 24 ? QTile::CHUNKS / 2 : 4, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
-                                                      int first_row, unsigned keys) {
+DEVICE void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries, int first_row,
+                                  unsigned keys) {
     auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
         load_queries<QTile>(q, query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
     };
@@ -317,29 +305,23 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
 /// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
 /// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
-__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
-                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
+DEVICE void multiply_probs_values(float (&out)[M_TILES][D_TILES][4], float (&scores)[M_TILES][N_TILES][4],
+                                  unsigned values, ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
-#pragma unroll
-    for (int n = 0; n < N_TILES; n += 2) {
+    UNROLL for (int n = 0; n < N_TILES; n += 2) {
         unsigned probs[M_TILES][4];
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
+        UNROLL for (int m = 0; m < M_TILES; ++m) {
+            UNROLL for (int half = 0; half < 2; ++half) {
                 float(&x)[4] = scores[m][n + half];
                 to_probs(m, x);
                 probs[m][2 * half] = Dtype::pack(x[0], x[1]);
                 probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
             }
         }
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
+        UNROLL for (int d = 0; d < D_TILES; d += 2) {
             unsigned v[4];
             load_matrices_transposed(v, VTile::at(v_lane, 8 * n, d));
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) {
+            UNROLL for (int m = 0; m < M_TILES; ++m) {
                 Dtype::mma(out[m][d], probs[m], v[0], v[1]);
                 Dtype::mma(out[m][d + 1], probs[m], v[2], v[3]);
             }
@@ -349,18 +331,16 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
 
 // ---- low_bits_16bit.cuh
 /// What rounding takes from scores, in units of theirs: nothing to speak of beside that of their operands.
-template <int M_TILES, int N_TILES>
-struct ScoreLowBits {
-    static __device__ __forceinline__ float of(int, int, int) { return 0; }
+template <int M_TILES, int N_TILES> struct ScoreLowBits {
+    static DEVICE float of(int, int, int) { return 0; }
 
-    template <class Change>
-    static __device__ __forceinline__ void change(Change) {}
+    template <class Change> static DEVICE void change(Change) {}
 };
 
 /// The same, and what rounding took from each score.
 template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreLowBits<M_TILES, N_TILES>&,
-                                                      unsigned queries, int first_row, unsigned keys) {
+DEVICE void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreLowBits<M_TILES, N_TILES>&,
+                                  unsigned queries, int first_row, unsigned keys) {
     multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, first_row, keys);
 }
 
@@ -370,13 +350,13 @@ struct Gradient {
     float factor;
 
     /// `unit`: natural units in one unit of the scores.
-    __device__ __forceinline__ explicit Gradient(float unit) : factor(unit * Dtype::UNIT) {}
+    DEVICE explicit Gradient(float unit) : factor(unit * Dtype::UNIT) {}
 
     /// The probability, and the gradient of the score. `low_bits` is what rounding took from the score; `prob_gradient` is
     /// dP. A pair that isn't kept weighs nothing, whatever its score, and one of -inf in natural units neither: for them
     /// both are exactly 0, if dP and delta are finite.
-    __device__ __forceinline__ float of(bool kept, float score, [[maybe_unused]] float low_bits, float prob_gradient,
-                                        [[maybe_unused]] const RowStatistics& row, float& prob) const {
+    DEVICE float of(bool kept, float score, [[maybe_unused]] float low_bits, float prob_gradient,
+                    [[maybe_unused]] const RowStatistics& row, float& prob) const {
         prob = row.prob<Dtype>(kept, score, factor, low_bits);
         return prob * (prob_gradient - row.delta);
     }
@@ -384,10 +364,9 @@ struct Gradient {
 
 // ---- replay_all.cuh
 /// No dropout. The interface is that of replay_rows.cuh and replay_keys.cuh.
-template <int M_TILES, int KEYS>
-struct Replay {
-    __device__ __forceinline__ void begin_tile(int) {}
-    __device__ __forceinline__ bool keeps(int, int, int, int) const { return true; }
+template <int M_TILES, int KEYS> struct Replay {
+    DEVICE void begin_tile(int) {}
+    DEVICE bool keeps(int, int, int, int) const { return true; }
 };
 
 // ---- grid.cuh
@@ -400,18 +379,16 @@ struct Work {
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
-__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
+template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
-__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
-                                          int total) {
+DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
@@ -422,8 +399,7 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
 }
 
 /// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+template <class AnyWork, class Params> DEVICE void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
@@ -432,8 +408,7 @@ __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
-template <class AnyWork, class Params>
-__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+template <class AnyWork, class Params> DEVICE int query_offset(const Params& params, const AnyWork& work) {
     constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
     int offset = params.q_offset;
@@ -443,7 +418,7 @@ __device__ __forceinline__ int query_offset(const Params& params, const AnyWork&
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
-__device__ __forceinline__ int block_index() {
+DEVICE int block_index() {
     int index;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
     return index;
@@ -453,8 +428,7 @@ __device__ __forceinline__ int block_index() {
 /// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
-__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
-                                              int rows_each = 1) {
+DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
     if (cu_seqlens == nullptr) return;
     int low = 0, high = batch;  // the sequence is in [low, high)
     while (high - low > 1) {
@@ -471,14 +445,13 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
 /// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
 /// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
+    template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
     }
 
     /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
     template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+    static DEVICE void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
         if constexpr (Stored::WORDS == 1) {
             const bool odd = lane % 2;
             unsigned low[1], high[1];
@@ -488,8 +461,7 @@ struct ColumnsInPairs {
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
             if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
+            UNROLL for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
                 if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
@@ -500,33 +472,29 @@ struct ColumnsInPairs {
 
 /// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
 /// elements.
-template <class Element, class Order>
-struct RowPlaces {
+template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
     int rows;
 
-    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
-    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
+    DEVICE bool holds(int slot) const { return Order::offset(slot) < rows; }
+    DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
 /// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
 /// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
-__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
-                                           const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                       const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
     const int column = Columns::template first<Stored>(lane);
-#pragma unroll
-    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+    UNROLL for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
         // Opaque, or they would be computed anew for each fragment.
         auto* address = places.target + opaque_long(places.offset(row) + column);
         const bool exists = places.holds(row);
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
+        UNROLL for (int d = 0; d < D_TILES; d += 2) {
             float x[2][2];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            UNROLL for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
             const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
             Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
         }
@@ -535,52 +503,49 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
 
 /// Stores the warp's rows of a tile whose row 0 goes to `target`.
 template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
-                                           int lane = threadIdx.x % 32) {
+DEVICE void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                       const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
+                       int lane = threadIdx.x % 32) {
     store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
 }
 
 // ---- copy.cuh
 // Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
 
-__device__ __forceinline__ void copy_async(unsigned target, const void* source) {
+DEVICE void copy_async(unsigned target, const void* source) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source));
 }
 
 /// Copies 16 bytes, or writes zeros without reading where `exists` is false: the source may be any address then.
-__device__ __forceinline__ void copy_async_or_zero(unsigned target, const void* source, bool exists) {
+DEVICE void copy_async_or_zero(unsigned target, const void* source, bool exists) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0));
 }
 
 /// Closes a group: the copies that this thread issued since the last one.
-__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;"); }
+DEVICE void copy_commit() { asm volatile("cp.async.commit_group;"); }
 
 /// Waits until at most PENDING of this thread's latest groups are under way.
-template <int PENDING>
-__device__ __forceinline__ void copy_wait() {
+template <int PENDING> DEVICE void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
 /// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
-__device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
+DEVICE void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
     const unsigned thread = opaque(threadIdx.x);
     const int thread_row = thread / CHUNKS, chunk = thread % CHUNKS;
     const char* address = source + Order::offset(thread_row) * row_bytes + (FIRST + chunk) * 16;
     const unsigned target = tile + Tile::panel(FIRST);
     const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
-#pragma unroll
-    for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
+    UNROLL for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
         const int row = thread_row + start;
         if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
         // Offsets add up for whole groups of 8 rows, after which the swizzle repeats too.
         const bool inside = STEP % 8 == 0 ? Order::offset(thread_row) < rows - Order::offset(start) : Order::offset(row) < rows;
         const unsigned row_target =
             STEP % 8 == 0 ? thread_target + start * WIDTH : target + Tile::template in_panel<WIDTH>(row, chunk);
-#pragma unroll
-        for (int panel = 0; panel < PANELS; ++panel) {
+        UNROLL for (int panel = 0; panel < PANELS; ++panel) {
             const int first = FIRST + panel * CHUNKS;
             const bool whole = VALID_BYTES >= (first + CHUNKS) * 16;  // the panel holds no padding columns
             const unsigned chunk_target = row_target + Tile::panel(panel * CHUNKS);
@@ -595,7 +560,7 @@ __device__ __forceinline__ void load_panels(unsigned tile, const char* source, l
 }
 
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED>
-__device__ __forceinline__ void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
+DEVICE void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int WIDE = Tile::WIDE_END, HALF = Tile::HALF_END;
     load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 128, 0, WIDE / 8>(tile, source, row_bytes, rows);
     load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 64, WIDE, (HALF - WIDE) / 4>(tile, source, row_bytes, rows);
@@ -606,7 +571,7 @@ __device__ __forceinline__ void load_columns(unsigned tile, const char* source, 
 /// `rows` how many positions there are from it on: what lies beyond, and the bytes of a row from VALID_BYTES on, become
 /// zeros.
 template <class Tile, class Order, int THREADS, int VALID_BYTES>
-__device__ __forceinline__ void load_tile(unsigned tile, const void* source, long long row_bytes, int rows) {
+DEVICE void load_tile(unsigned tile, const void* source, long long row_bytes, int rows) {
     const char* bytes = static_cast<const char*>(source);
     if (Order::whole(0, rows))
         load_columns<Tile, Order, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
@@ -632,8 +597,7 @@ struct TileRange {
 };
 
 /// A range from a multiple of BLOCK on.
-template <int BLOCK>
-__device__ __forceinline__ TileRange aligned(TileRange range) {
+template <int BLOCK> DEVICE TileRange aligned(TileRange range) {
     range.begin = range.begin / BLOCK * BLOCK;
     return range;
 }
@@ -641,8 +605,7 @@ __device__ __forceinline__ TileRange aligned(TileRange range) {
 /// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
 /// over, and what follows the last tile is EMPTY.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct LiveTiles {
+template <class Order, bool CLASSIFIES, class KindOf> struct LiveTiles {
     static constexpr int BLOCK_KV = Order::BLOCK;
 
     const TileRange& range;
@@ -651,10 +614,10 @@ struct LiveTiles {
     int next;                     // the first slot that isn't classified
     unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
 
-    __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
+    DEVICE LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
         : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin) {}
 
-    __device__ __forceinline__ Tile advance() {
+    DEVICE Tile advance() {
         while (live == 0) {
             if (next >= range.end) return {0, EMPTY};
             live = tiles_up_to(range.end + BLOCK_KV - 1);
@@ -670,13 +633,13 @@ struct LiveTiles {
 
 private:
     /// Those of the next 32 tiles that end at or before kv_end.
-    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
+    DEVICE unsigned tiles_up_to(int kv_end) const {
         const int keys = kv_end - next;
         const unsigned tiles = (unsigned)keys / BLOCK_KV;
         return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
     }
 
-    __device__ __forceinline__ void classify_open() {
+    DEVICE void classify_open() {
         const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
         TileKind kind = full >> lane & 1 ? FULL : EMPTY;
         if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
@@ -708,11 +671,10 @@ struct PairStream {
     Tile queue[STAGES];  // the tile in hand, and those ahead of it
 
     /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
-    __device__ __forceinline__ PairStream(const RowPair& rows, Tiles& tiles, unsigned buffers, LoadMore& load_more)
+    DEVICE PairStream(const RowPair& rows, Tiles& tiles, unsigned buffers, LoadMore& load_more)
         : rows(rows), tiles(tiles), load_more(load_more), first_buffers(buffers),
           second_buffers(buffers + STAGES * FirstTile::BYTES) {
-#pragma unroll 1
-        for (int i = 0; i < AHEAD; ++i) {
+        NO_UNROLL for (int i = 0; i < AHEAD; ++i) {
             shift(AHEAD);
             queue[AHEAD - 1] = tiles.advance();
             load(queue[AHEAD - 1], i);
@@ -720,13 +682,13 @@ struct PairStream {
         if (STAGES == 1) queue[0] = tiles.advance();
     }
 
-    __device__ __forceinline__ bool live() const { return queue[0].kind != EMPTY; }
-    __device__ __forceinline__ Tile tile() const { return queue[0]; }
-    __device__ __forceinline__ unsigned first() const { return first_buffers + slot * FirstTile::BYTES; }
-    __device__ __forceinline__ unsigned second() const { return second_buffers + slot * SecondTile::BYTES; }
+    DEVICE bool live() const { return queue[0].kind != EMPTY; }
+    DEVICE Tile tile() const { return queue[0]; }
+    DEVICE unsigned first() const { return first_buffers + slot * FirstTile::BYTES; }
+    DEVICE unsigned second() const { return second_buffers + slot * SecondTile::BYTES; }
 
     /// Returns when the tile in hand is in shared memory and all warps have left the tile before it.
-    __device__ __forceinline__ void wait() {
+    DEVICE void wait() {
         if (STAGES == 1) {
             __syncthreads();
             load(queue[0], 0);
@@ -738,19 +700,18 @@ struct PairStream {
         load(queue[AHEAD], slot == 0 ? AHEAD : slot - 1);
     }
 
-    __device__ __forceinline__ void step() {
+    DEVICE void step() {
         if (STAGES == 1) queue[0] = tiles.advance();
         shift(STAGES);
         slot = slot == AHEAD ? 0 : slot + 1;
     }
 
 private:
-    __device__ __forceinline__ void shift(int count) {
-#pragma unroll
-        for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
+    DEVICE void shift(int count) {
+        UNROLL for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
     }
 
-    __device__ __forceinline__ void load(const Tile& tile, int target) const {
+    DEVICE void load(const Tile& tile, int target) const {
         if (tile.kind != EMPTY) {
             const int count = rows.length - tile.kv_first;
             load_tile<FirstTile, Order, THREADS, FIRST_BYTES>(first_buffers + target * FirstTile::BYTES,
@@ -772,8 +733,7 @@ private:
 constexpr int ROW_BLOCK = 16, ALIGNED_BLOCKS = ROW_ALIGNMENT / ROW_BLOCK;
 
 /// The row block that a head of a sequence begins with.
-template <class Work, class Params>
-__device__ __forceinline__ long long first_row_block(const Params& params, const Work& work, int head) {
+template <class Work, class Params> DEVICE long long first_row_block(const Params& params, const Work& work, int head) {
     const int before = params.cu_seqlens_q == nullptr ? 0 : work.q_start / ROW_ALIGNMENT + work.sequence;
     return ((long long)work.batch_index * params.num_heads + head) * params.row_blocks + before * ALIGNED_BLOCKS;
 }
@@ -782,19 +742,18 @@ __device__ __forceinline__ long long first_row_block(const Params& params, const
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
-template <int SIZE, int WIDTH, int COLUMNS>
-struct TileOrder {
+template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
     /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
-    static __device__ __forceinline__ int first(int slot) { return slot; }
-    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
+    static DEVICE int first(int slot) { return slot; }
+    static DEVICE int last(int first, int length) { return min(first + BLOCK, length) - 1; }
 
     /// Whether all of the tile lies in the sequence.
-    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
+    static DEVICE bool whole(int first, int length) { return first + BLOCK <= length; }
 
     /// The position of a slot of a tile, counted from the tile's first.
-    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+    static constexpr DEVICE int offset(int slot) { return slot; }
 };
 
 using Element = Dtype::Element;
@@ -810,21 +769,19 @@ using KeyGradient = float[M_TILES][PADDED_HEAD_DIM / 8][4];
 using ValueGradient = float[M_TILES][PADDED_VALUE_HEAD_DIM / 8][4];
 
 /// out += x Y: what is multiplied is ready as it is.
-template <class YTile, class Sum, class Factors>
-__device__ __forceinline__ void multiply(Sum& sum, Factors& x, unsigned y) {
+template <class YTile, class Sum, class Factors> DEVICE void multiply(Sum& sum, Factors& x, unsigned y) {
     struct Undropped {
-        __device__ __forceinline__ void drop(unsigned (&)[4], int, int) {}
-        __device__ __forceinline__ void drop(float (&)[4], int, int) {}
+        DEVICE void drop(unsigned (&)[4], int, int) {}
+        DEVICE void drop(float (&)[4], int, int) {}
     } undropped;
     multiply_probs_values<Dtype, YTile>(sum, x, y, [](int, float(&)[4]) {}, undropped);
 }
 
 /// Stores the warp's rows, the first at `target`, times `factor_of(m, r)`.
 template <class Order, int COLUMNS, class Sum, class Factor>
-__device__ __forceinline__ void store_gradient(Element* target, long long stride, int rows, const Sum& sum, Factor factor_of) {
+DEVICE void store_gradient(Element* target, long long stride, int rows, const Sum& sum, Factor factor_of) {
     float factors[M_TILES][2];
-#pragma unroll
-    for (int row = 0; row < 2 * M_TILES; ++row) factors[row / 2][row % 2] = factor_of(row / 2, row % 2);
+    UNROLL for (int row = 0; row < 2 * M_TILES; ++row) factors[row / 2][row % 2] = factor_of(row / 2, row % 2);
     store_rows<Dtype, Order, COLUMNS>(target, stride, rows, 0, sum, factors);
 }
 
@@ -856,9 +813,7 @@ struct Context {
     float scale;
 };
 
-template <class AnyWork>
-__device__ __forceinline__ Context make_context(
-    const Params& params, const AnyWork& work, int h, int kv_h) {
+template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
     Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
         query_offset(params, work), params.scale};
     return ctx;
@@ -869,20 +824,19 @@ struct Row {
     int q_pos;
 };
 
-__device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
+DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 877 "causal_backward_bf16_d128_sm_80.cu"
+#line 832 "causal_backward_bf16_d128_sm_80.cu"
     return row;
 }
 
 // keep if causal()
-__device__ __forceinline__ bool keep(
-    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+DEVICE bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 886 "causal_backward_bf16_d128_sm_80.cu"
+#line 840 "causal_backward_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -896,8 +850,7 @@ struct QBounds {
     int q_begin, full_begin, full_end, q_end;
 };
 
-__device__ __forceinline__ QBounds q_bounds(
-    const Params& params, const Context& ctx, int kv_first, int kv_last) {
+DEVICE QBounds q_bounds(const Params& params, const Context& ctx, int kv_first, int kv_last) {
     const int q_begin = min(max(kv_first - ctx.q_offset, 0), ctx.q_len);
     const int full_begin = min(max(kv_last - ctx.q_offset, 0), ctx.q_len);
     const int full_end = ctx.q_len;
@@ -908,7 +861,7 @@ __device__ __forceinline__ QBounds q_bounds(
 // ---------------------------------------------------------------- pairs
 
 /// What makes up for the pairs that dropout drops.
-__device__ __forceinline__ float dropout_scale(const Params& params) {
+DEVICE float dropout_scale(const Params& params) {
     float scale = 1;
     return scale;
 }
@@ -922,10 +875,10 @@ struct Pairs {
     float kept_scale;
 
     /// `warp_first`: the first q_idx, or in the transpose kv_idx, of the warp.
-    __device__ __forceinline__ Pairs(const Params& params, const Context& context, int warp_first)
+    DEVICE Pairs(const Params& params, const Context& context, int warp_first)
         : params(params), context(context), gradient(context.scale), kept_scale(dropout_scale(params)) {}
 
-    __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
+    DEVICE bool keeps(const Row& row, int kv_idx) const {
         bool kept = true;
         kept = keep(params, context, row, kv_idx);
         return kept;
@@ -935,8 +888,8 @@ struct Pairs {
     /// pairs that aren't kept and those that aren't `inside` the sequence get exact zeros. `low_bits` is what rounding took from x.
     /// `learn(found, gradient)` takes the gradient of the final score. Returns the probability that isn't dropped.
     template <bool FULL, class Learn>
-    __device__ __forceinline__ float differentiate(const Row& of_row, int kv_idx, RowStatistics row, bool inside,
-                                                   bool replayed, float low_bits, float& x, float& y, Learn learn) const {
+    DEVICE float differentiate(const Row& of_row, int kv_idx, RowStatistics row, bool inside, bool replayed,
+                               float low_bits, float& x, float& y, Learn learn) const {
         ScoreGradient found = {x, 1.0f};
         const bool kept = FULL || (keeps(of_row, kv_idx) & inside);
         float prob;
@@ -954,16 +907,10 @@ struct Pairs {
 constexpr bool KNOWS_FULL = true;  // tiles of which all is kept have code of their own
 
 /// What a head is about.
-template <class T>
-__device__ __forceinline__ T kept(const T& x) {
-    return uniform_struct(x);
-}
+template <class T> DEVICE T kept(const T& x) { return uniform_struct(x); }
 
 /// What is asked for between tiles, and the same in all threads.
-template <bool, class T>
-__device__ __forceinline__ T aside(const T& x) {
-    return x;
-}
+template <bool, class T> DEVICE T aside(const T& x) { return x; }
 
 // ---- enough_registers.cuh
 // What a backward kernel does where each thread has registers for all that the variant asks for: a tile's columns (queries) at
@@ -973,16 +920,15 @@ __device__ __forceinline__ T aside(const T& x) {
 struct TwoRows {
     RowStatistics rows[2];
 
-    __device__ __forceinline__ explicit TwoRows(unsigned place) { load_rows(rows, place); }
-    __device__ __forceinline__ const RowStatistics& operator[](int i) const { return rows[i]; }
+    DEVICE explicit TwoRows(unsigned place) { load_rows(rows, place); }
+    DEVICE const RowStatistics& operator[](int i) const { return rows[i]; }
 };
 
 /// Where fragment or side i stands when its turn has come.
-__device__ __forceinline__ int place(int i) { return i; }
+DEVICE int place(int i) { return i; }
 
 /// After each side.
-template <class Tile>
-__device__ __forceinline__ void move_columns(Tile&) {}
+template <class Tile> DEVICE void move_columns(Tile&) {}
 
 // ---- key_grid.cuh
 /// What a block of the backward pass that owns keys works on: `kv_len` keys of one sequence and kv head, and its rows.
@@ -995,8 +941,7 @@ struct KeyWork {
 };
 
 /// The work of this block. The first keys go first: under a causal mask they have the most rows.
-template <int BLOCK_KV, int PARTS, class Params>
-__device__ __forceinline__ KeyWork find_keys(const Params& params) {
+template <int BLOCK_KV, int PARTS, class Params> DEVICE KeyWork find_keys(const Params& params) {
     KeyWork work;
     int index = block_index();
     work.part = uniform(index % PARTS);
@@ -1015,24 +960,20 @@ __device__ __forceinline__ KeyWork find_keys(const Params& params) {
 
 // ---- learns_nothing.cuh
 /// Of the rows of a tile, two are this lane's own in the end: `side` 0 and 1.
-__device__ __forceinline__ int own_query(int side) { return threadIdx.x % 32 / 4 * 8 + threadIdx.x % 4 * 2 + side; }
+DEVICE int own_query(int side) { return threadIdx.x % 32 / 4 * 8 + threadIdx.x % 4 * 2 + side; }
 
 /// No learnable input is read. The interface is that of the printed struct Learned.
 struct NothingLearned {
-    template <class... Pair>
-    __device__ __forceinline__ void begin_tile(const Pair&...) {}
-    template <class... Pair>
-    __device__ __forceinline__ void row(const Pair&...) {}
-    template <class... Pair>
-    __device__ __forceinline__ void tile(const Pair&...) {}
-    template <class... Pair>
-    __device__ __forceinline__ void head(const Pair&...) {}
+    template <class... Pair> DEVICE void begin_tile(const Pair&...) {}
+    template <class... Pair> DEVICE void row(const Pair&...) {}
+    template <class... Pair> DEVICE void tile(const Pair&...) {}
+    template <class... Pair> DEVICE void head(const Pair&...) {}
 };
 
 // ---- add_float.cuh
 /// Adds to a float in global memory. Of an address whose origin the compiler can't see, atomicAdd has to ask each time whether
 /// it isn't in shared memory: ten instructions and a loop.
-__device__ __forceinline__ void add_float(float* address, float x) {
+DEVICE void add_float(float* address, float x) {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(address), "f"(x) : "memory");
 }
 
@@ -1040,28 +981,25 @@ __device__ __forceinline__ void add_float(float* address, float x) {
 // Adding up in global memory, one float at a time: before sm_90.
 
 /// Adds a lane's eight numbers of a 16 x 16 tile to the tile's 256; lane after lane, so that a warp's access is one line.
-__device__ __forceinline__ void add_fragment(float* tile, const float (&x)[2][4]) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) add_float(tile + i * 32 + threadIdx.x % 32, x[i / 4][i % 4]);
+DEVICE void add_fragment(float* tile, const float (&x)[2][4]) {
+    UNROLL for (int i = 0; i < 8; ++i) add_float(tile + i * 32 + threadIdx.x % 32, x[i / 4][i % 4]);
 }
 
 // ---- words.cuh
 // Ordinary accesses to shared memory by address.
 
-__device__ __forceinline__ void store_word(unsigned address, unsigned word) {
+DEVICE void store_word(unsigned address, unsigned word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
 
 // ---- score_gradient.cuh
 /// Stores the warp's rows of a tile, from `first_row` on, rounded.
 template <class Dtype, class Tile, int M_TILES, int N_TILES>
-__device__ __forceinline__ void store_scores(unsigned tile, int first_row, const float (&x)[M_TILES][N_TILES][4]) {
+DEVICE void store_scores(unsigned tile, int first_row, const float (&x)[M_TILES][N_TILES][4]) {
     const int lane = threadIdx.x % 32;
     const auto target = Tile::lane(tile + lane % 4 * 4, first_row + lane / 4, 0);
-#pragma unroll
-    for (int row = 0; row < 2 * M_TILES; ++row)
-#pragma unroll
-        for (int n = 0; n < N_TILES; ++n) {
+    UNROLL for (int row = 0; row < 2 * M_TILES; ++row)
+        UNROLL for (int n = 0; n < N_TILES; ++n) {
             const float(&four)[4] = x[row / 2][n];
             store_word(Tile::at(target, 8 * row, n), Dtype::pack(four[row % 2 * 2], four[row % 2 * 2 + 1]));
         }
@@ -1070,36 +1008,31 @@ __device__ __forceinline__ void store_scores(unsigned tile, int first_row, const
 /// The columns `GROUP, GROUP + GROUPS, ...` (in sixteens) of 16 rows of dQ = dS K. `scores` holds dS^T; `visit(column, sum)`
 /// takes each 16 x 16 tile.
 template <class Dtype, class ScoreTile, class KTile, int GROUP, int GROUPS, class Visit>
-__device__ __forceinline__ void multiply_columns(unsigned scores, int row_block, unsigned keys, Visit visit) {
+DEVICE void multiply_columns(unsigned scores, int row_block, unsigned keys, Visit visit) {
     constexpr int COLUMNS = (KTile::CHUNKS / 2 - GROUP + GROUPS - 1) / GROUPS;
     const int lane = threadIdx.x % 32;
     const typename ScoreTile::Place place = ScoreTile::place(scores, lane % 8 + lane / 16 * 8, 2 * row_block + lane / 8 % 2);
     const auto k_lane = KTile::lane(keys, lane % 16, lane / 16);
     float sum[COLUMNS][2][4] = {};
-#pragma unroll
-    for (int step = 0; step < KTile::ROWS / 16; ++step) {
+    UNROLL for (int step = 0; step < KTile::ROWS / 16; ++step) {
         unsigned a[4];
         load_matrices_transposed(a, place.address + step * 16 * place.row_bytes);
-#pragma unroll
-        for (int i = 0; i < COLUMNS; ++i) {
+        UNROLL for (int i = 0; i < COLUMNS; ++i) {
             unsigned k[4];
             load_matrices_transposed(k, KTile::at(k_lane, 16 * step, 2 * (GROUP + i * GROUPS)));
             Dtype::mma(sum[i][0], a, k[0], k[1]);
             Dtype::mma(sum[i][1], a, k[2], k[3]);
         }
     }
-#pragma unroll
-    for (int i = 0; i < COLUMNS; ++i) visit(GROUP + i * GROUPS, sum[i]);
+    UNROLL for (int i = 0; i < COLUMNS; ++i) visit(GROUP + i * GROUPS, sum[i]);
 }
 
-template <int N>
-struct Number {
+template <int N> struct Number {
     static constexpr int VALUE = N;
 };
 
 /// visit(Number<0>()), ..., visit(Number<COUNT - 1>())
-template <int COUNT, int FIRST = 0, class Visit>
-__device__ __forceinline__ void each_number(Visit visit) {
+template <int COUNT, int FIRST = 0, class Visit> DEVICE void each_number(Visit visit) {
     visit(Number<FIRST>());
     if constexpr (FIRST + 1 < COUNT) each_number<COUNT, FIRST + 1>(visit);
 }
@@ -1107,12 +1040,11 @@ __device__ __forceinline__ void each_number(Visit visit) {
 /// dQ = dS K of a tile, 16 x 16 at a time: `visit(row_block, column, sum)`, both counted in sixteens. `scores` holds dS^T,
 /// which all warps have stored. Warps share row blocks and groups of at most MOST_COLUMNS columns.
 template <class Dtype, int WARPS, class ScoreTile, class KTile, class Visit>
-__device__ __forceinline__ void multiply_scores_keys(unsigned scores, unsigned keys, Visit visit) {
+DEVICE void multiply_scores_keys(unsigned scores, unsigned keys, Visit visit) {
     constexpr int MOST_COLUMNS = 4, ROW_BLOCKS = ScoreTile::ROW_BYTES / 32, COLUMNS = KTile::CHUNKS / 2;
     constexpr int SHARE = WARPS / ROW_BLOCKS < COLUMNS ? WARPS / ROW_BLOCKS : COLUMNS;
     constexpr int NEEDED = (COLUMNS + MOST_COLUMNS - 1) / MOST_COLUMNS, GROUPS = SHARE > NEEDED ? SHARE : NEEDED;
-#pragma unroll 1
-    for (int task = uniform(threadIdx.x / 32); task < ROW_BLOCKS * GROUPS; task += WARPS) {
+    NO_UNROLL for (int task = uniform(threadIdx.x / 32); task < ROW_BLOCKS * GROUPS; task += WARPS) {
         const int row_block = task / GROUPS;
         each_number<GROUPS>([&](auto number) {
             constexpr int GROUP = decltype(number)::VALUE;
@@ -1137,13 +1069,12 @@ using ScoreTile = SharedTile<BLOCK_KV, BLOCK_Q * sizeof(Element)>;
 /// Addresses in shared memory.
 struct Places {
     unsigned keys, values, rows, statistics, gradient;
-    __device__ __forceinline__ explicit Places(unsigned base)
-        : keys(base), values(keys + KTile::BYTES), rows(values + VTile::BYTES),
+    DEVICE explicit Places(unsigned base) : keys(base), values(keys + KTile::BYTES), rows(values + VTile::BYTES),
           statistics(rows + STAGES * (QTile::BYTES + DoutTile::BYTES)), gradient(statistics + STAGES * STATISTICS_BYTES) {}
 };
 
 /// The rows that some key of the block matters to. What the bounds don't decide, the kind of a tile does.
-__device__ __forceinline__ TileRange rows_of(const Params& params, const Context& context, int kv_first, int kv_last) {
+DEVICE TileRange rows_of(const Params& params, const Context& context, int kv_first, int kv_last) {
     TileRange range = {0, 0, 0, context.q_len};
     const QBounds bounds = q_bounds(params, context, kv_first, kv_last);
     range = {uniform(bounds.q_begin), uniform(bounds.full_begin), uniform(bounds.full_end), uniform(bounds.q_end)};
@@ -1153,22 +1084,19 @@ __device__ __forceinline__ TileRange rows_of(const Params& params, const Context
 /// P^T and dS^T of a tile from S^T = K Q^T and dP^T = V dO^T, in their places. What dS^T adds to learnable inputs is added up
 /// where KEYS asks for it.
 template <bool FULL, bool KEYS>
-__device__ __forceinline__ void differentiate(Pairs& pairs, int q_first, int warp_first, unsigned statistics, Scores& scores,
-                                              LowBits& low_bits, Scores& gradients, [[maybe_unused]] LearnedSums& learned) {
+DEVICE void differentiate(Pairs& pairs, int q_first, int warp_first, unsigned statistics, Scores& scores,
+                          LowBits& low_bits, Scores& gradients, [[maybe_unused]] LearnedSums& learned) {
     const int lane = threadIdx.x % 32, q_last = pairs.context.q_len - 1, kv_last = pairs.context.kv_len - 1;
     const int kv_first = warp_first / BLOCK_KV * BLOCK_KV;
     if (KEYS)
         learned.begin_tile(pairs.params, pairs.context, q_first, min(q_first + BLOCK_Q - 1, q_last), kv_first,
                            min(kv_first + BLOCK_KV - 1, kv_last));
-#pragma unroll
-    for (int n = 0; n < N_TILES; ++n) {
+    UNROLL for (int n = 0; n < N_TILES; ++n) {
         const TwoRows of_rows(statistics + (8 * n + lane % 4 * 2) * sizeof(RowStatistics));
-#pragma unroll
-        for (int side = 0; side < 2; ++side) {
+        UNROLL for (int side = 0; side < 2; ++side) {
             const int q_idx = q_first + 8 * n + lane % 4 * 2 + side;
             const Row row = make_row(pairs.params, pairs.context, FULL ? q_idx : min(q_idx, q_last));
-#pragma unroll
-            for (int key = 0; key < 2 * M_TILES; ++key) {
+            UNROLL for (int key = 0; key < 2 * M_TILES; ++key) {
                 const int m = key / 2, r = key % 2, own = warp_first + 8 * key + lane / 4;
                 const int kv_idx = FULL ? own : min(own, kv_last);
                 pairs.differentiate<FULL>(row, kv_idx, of_rows[side], (q_idx <= q_last) & (own <= kv_last),
@@ -1180,8 +1108,7 @@ __device__ __forceinline__ void differentiate(Pairs& pairs, int q_first, int war
             low_bits.change([](auto& values) { move_columns(values); });
         }
     }
-#pragma unroll
-    for (int side = 0; side < (KEYS ? 2 : 0); ++side) {
+    UNROLL for (int side = 0; side < (KEYS ? 2 : 0); ++side) {
         const int q_idx = q_first + own_query(side);
         if (own_query(side) < BLOCK_Q & q_idx <= q_last)
             learned.row(side, pairs.params, pairs.context, make_row(pairs.params, pairs.context, q_idx), min(warp_first, kv_last));
@@ -1193,8 +1120,7 @@ __device__ __forceinline__ void differentiate(Pairs& pairs, int q_first, int war
 /// All rows of one head against the block's keys (FlashAttention-2, Algorithm 2): dV += P^T dO, dK += dS^T Q, and dQ += dS K
 /// where it is asked for. Only what KEYS (dK and dQ) and VALUES (dV) ask for is computed.
 template <bool KEYS, bool VALUES>
-__device__ __forceinline__ void sweep(const Params& params, int of_group, const Places& at, KeyGradient& dk,
-                                      ValueGradient& dv) {
+DEVICE void sweep(const Params& params, int of_group, const Places& at, KeyGradient& dk, ValueGradient& dv) {
     const KeyWork work = find_keys<BLOCK_KV, PARTS>(params);  // decoded again, not kept: the loops need the registers
     const int head = work.kv_head * (params.num_heads / params.num_kv_heads) + of_group;
     const int kv_first = work.kv_block * BLOCK_KV, kv_last = min(kv_first + BLOCK_KV, work.kv_len) - 1;
@@ -1218,8 +1144,7 @@ __device__ __forceinline__ void sweep(const Params& params, int of_group, const 
     const RowStatistics* statistics = uniform_pointer((const RowStatistics*)params.statistics + row);
     auto load_statistics = [&](const Tile& tile, int slot) {
         constexpr int ROWS = 16 / sizeof(RowStatistics), ROUNDS = (BLOCK_Q + ROWS * THREADS - 1) / (ROWS * THREADS);
-#pragma unroll
-        for (int round = 0; round < ROUNDS; ++round) {
+        UNROLL for (int round = 0; round < ROUNDS; ++round) {
             const int first = ROWS * (opaque(threadIdx.x) + round * THREADS), q_idx = tile.kv_first + first;
             if (first < BLOCK_Q)
                 copy_async_or_zero(at.statistics + slot * STATISTICS_BYTES + first * sizeof(RowStatistics), statistics + q_idx,
@@ -1261,22 +1186,19 @@ __device__ __forceinline__ void sweep(const Params& params, int of_group, const 
         auto add = [&](int block, int column, const float(&sum)[2][4]) {
             if (tile.kv_first + block * ROW_BLOCK >= work.q_len) return;
             float scaled[2][4];
-#pragma unroll
-            for (int i = 0; i < 8; ++i) scaled[i / 4][i % 4] = sum[i / 4][i % 4] * context.scale;
+            UNROLL for (int i = 0; i < 8; ++i) scaled[i / 4][i % 4] = sum[i / 4][i % 4] * context.scale;
             add_fragment(tile_sums + (block * (PADDED_HEAD_DIM / 16) + column) * 256, scaled);
         };
         multiply_scores_keys<Dtype, WARPS, ScoreTile, KTile>(opaque(at.gradient), opaque(at.keys), add);
     }
-#pragma unroll
-    for (int key = 0; key < (KEYS ? 2 * M_TILES : 0); ++key) {
+    UNROLL for (int key = 0; key < (KEYS ? 2 * M_TILES : 0); ++key) {
         const int kv_idx = kv_first + warp_row + 8 * key + threadIdx.x % 32 / 4;
         learned.head(key, params, context, make_row(params, context, 0), min(kv_idx, work.kv_len - 1));
     }
 }
 
 /// Starts to load K, and V where dP is needed.
-template <bool KEYS>
-__device__ __forceinline__ void load_keys(const Params& params, const KeyWork& work, const Places& at) {
+template <bool KEYS> DEVICE void load_keys(const Params& params, const KeyWork& work, const Places& at) {
     const int kv_first = work.kv_block * BLOCK_KV;
     const Element* k = params.k + work.batch_index * params.k_stride_batch + work.kv_head * params.k_stride_head +
                        (work.kv_start + (long long)kv_first) * params.k_stride_row;
@@ -1291,7 +1213,7 @@ __device__ __forceinline__ void load_keys(const Params& params, const KeyWork& w
 
 /// dK and dV of the block's keys, summed over the heads that share them, in the order of the heads.
 template <bool KEYS, bool VALUES>
-__device__ __forceinline__ void make_gradients(const Params& params, const KeyWork& before, const Places& at) {
+DEVICE void make_gradients(const Params& params, const KeyWork& before, const Places& at) {
     // FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
     load_keys<KEYS>(params, before, at);
     KeyGradient dk = {};

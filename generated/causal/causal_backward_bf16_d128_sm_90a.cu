@@ -2,37 +2,35 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    54  sizes
-//    78  leaf code: element.cuh 80, math.cuh 84, bf16.cuh 134, recompute_softmax.cuh 153,
-//        replay_all.cuh 171, barrier.cuh 179, grid.cuh 247, key_grid.cuh 330, kv_blocks.cuh 340,
-//        tile_kind.cuh 378, query_tiles.cuh 382, backward_pipeline.cuh 459, blocks_late.cuh 642,
-//        factors_are_one.cuh 681, finished.cuh 690, layout.cuh 710, learns_nothing.cuh 735,
-//        add_vector.cuh 756, output.cuh 764, dq_semaphore.cuh 842, row_blocks.cuh 917,
-//        rotation.cuh 930, words.cuh 941, statistics_split_bf16.cuh 959, tiles_1d.cuh 1014,
-//        tma.cuh 1040, tma_1d.cuh 1069, cluster_of_two.cuh 1088, transposed.cuh 1208,
-//        warpgroup.cuh 1263, wgmma.cuh 1305
-//  1404  causal: Params 1406, Context 1425, make_context 1434, Row 1441, make_row 1446, keep 1455,
-//        ScoreGradient 1463, QBounds 1469, q_bounds 1473
-//  1489  what the warpgroups share
-//  1532  the producer
-//  1779  consumers of keys
-//  1781  pairs of keys and queries: probs_kept.cuh 1783
-//  2016  products of the consumers of keys
-//  2299    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2350    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2360    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2368    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2411    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2418    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2423    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
-//  2427    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2446    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2516  dQ
-//  2588    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2654  the kernel
-//  2670    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
-//  2674    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2679    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//    56  sizes
+//    80  leaf code: element.cuh 82, math.cuh 86, bf16.cuh 136, recompute_softmax.cuh 155, replay_all.cuh 173,
+//        barrier.cuh 180, grid.cuh 246, key_grid.cuh 323, kv_blocks.cuh 333, tile_kind.cuh 369, query_tiles.cuh 373,
+//        backward_pipeline.cuh 449, blocks_late.cuh 631, factors_are_one.cuh 668, finished.cuh 675, layout.cuh 695,
+//        learns_nothing.cuh 716, add_vector.cuh 731, output.cuh 739, dq_semaphore.cuh 811, row_blocks.cuh 886,
+//        rotation.cuh 898, words.cuh 908, statistics_split_bf16.cuh 926, tiles_1d.cuh 978, tma.cuh 1003,
+//        tma_1d.cuh 1032, cluster_of_two.cuh 1050, transposed.cuh 1166, warpgroup.cuh 1215, wgmma.cuh 1252
+//  1340  causal: Params 1342, Context 1361, make_context 1369, Row 1375, make_row 1380, keep 1389, ScoreGradient 1396,
+//        QBounds 1402, q_bounds 1406
+//  1421  what the warpgroups share
+//  1464  the producer
+//  1711  consumers of keys
+//  1713  pairs of keys and queries: probs_kept.cuh 1715
+//  1935  products of the consumers of keys
+//  2211    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2261    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2271    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2278    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2320    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2327    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2332    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
+//  2336    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2355    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2421  dQ
+//  2492    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2556  the kernel
+//  2572    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
+//  2576    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2581    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -50,6 +48,10 @@
 //   full_begin = min(max((kv_last - q_offset), 0), q_len)
 //   full_end = q_len
 //   q_end = q_len
+
+#define DEVICE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
 
 // ---------------------------------------------------------------- sizes
 
@@ -86,7 +88,7 @@ struct bf16 { unsigned short bits; };
 [[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 /// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
-__device__ __forceinline__ float exp2_flushed(float x) {
+DEVICE float exp2_flushed(float x) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
@@ -104,28 +106,28 @@ struct PowersOfTwo {
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
-__device__ __forceinline__ int uniform(int x) {
+DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
 
-__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
+DEVICE float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
 /// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
 /// the whole loop.
-__device__ __forceinline__ int opaque(int x) {
+DEVICE int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;
 }
 
-__device__ __forceinline__ long long opaque_long(long long x) {
+DEVICE long long opaque_long(long long x) {
     asm volatile("" : "+l"(x));
     return x;
 }
 
 /// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
-__device__ __forceinline__ int thread_index() {
+DEVICE int thread_index() {
     int index;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
     return index;
@@ -138,16 +140,16 @@ struct Dtype : PowersOfTwo {
     static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in bf16 parts
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
-    static __device__ __forceinline__ unsigned pack(float low, float high) {
+    static DEVICE unsigned pack(float low, float high) {
         unsigned word;
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
 
-    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
-    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
+    static DEVICE float low(unsigned word) { return __uint_as_float(word << 16); }
+    static DEVICE float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
 
-    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
+    static DEVICE void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 };
 
 // ---- recompute_softmax.cuh
@@ -157,53 +159,52 @@ struct Recompute {
 
     float factor;
 
-    __device__ __forceinline__ explicit Recompute(float unit) : factor(unit * LOG2_E) {}
+    DEVICE explicit Recompute(float unit) : factor(unit * LOG2_E) {}
 
     /// What `prob` takes of a pair that is kept; of others it takes -inf.
-    __device__ __forceinline__ float exponent(float score) const { return score * factor; }
+    DEVICE float exponent(float score) const { return score * factor; }
 
-    static __device__ __forceinline__ float prob(float exponent) { return exp2_flushed(exponent); }
+    static DEVICE float prob(float exponent) { return exp2_flushed(exponent); }
 
     /// dP/dS, but for what the row's sum has in it.
-    static __device__ __forceinline__ float dscore_factor(float, float prob) { return prob; }
+    static DEVICE float dscore_factor(float, float prob) { return prob; }
 };
 
 // ---- replay_all.cuh
 /// No dropout. The interface is that of replay_rows.cuh and replay_keys.cuh.
-template <int M_TILES, int KEYS>
-struct Replay {
-    __device__ __forceinline__ void begin_tile(int) {}
-    __device__ __forceinline__ bool keeps(int, int, int, int) const { return true; }
+template <int M_TILES, int KEYS> struct Replay {
+    DEVICE void begin_tile(int) {}
+    DEVICE bool keeps(int, int, int, int) const { return true; }
 };
 
 // ---- barrier.cuh
 // Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
 // read a stage. Named barriers join the warps of a warpgroup.
 
-__device__ __forceinline__ void barrier_init(unsigned barrier, int arrivals) {
+DEVICE void barrier_init(unsigned barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
 
 /// Makes what `barrier_init` wrote visible to TMA.
-__device__ __forceinline__ void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-__device__ __forceinline__ void barrier_arrive(unsigned barrier) {
+DEVICE void barrier_arrive(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma, ldmatrix) or
 /// before a barrier of theirs is done, and what the producer wrote this lane alone has read.
-__device__ __forceinline__ void warp_arrive(unsigned barrier) {
+DEVICE void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 
 /// Arrives; the phase then also waits for this many bytes of TMA.
-__device__ __forceinline__ void barrier_arrive_expecting(unsigned barrier, int bytes) {
+DEVICE void barrier_arrive_expecting(unsigned barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
 /// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
-__device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) {
+DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
     asm volatile(
         "{ .reg .pred done;\n"
         "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
@@ -214,20 +215,19 @@ __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) 
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
-__device__ __forceinline__ void named_wait(int id, int threads) {
+DEVICE void named_wait(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 /// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
 /// all free, with 1.
-template <int STAGES>
-struct Ring {
+template <int STAGES> struct Ring {
     unsigned parity;
     int stage = 0;
 
-    __device__ __forceinline__ explicit Ring(unsigned parity) : parity(parity) {}
+    DEVICE explicit Ring(unsigned parity) : parity(parity) {}
 
-    __device__ __forceinline__ void advance() {
+    DEVICE void advance() {
         if (++stage == STAGES) {
             stage = 0;
             parity ^= 1;
@@ -236,12 +236,11 @@ struct Ring {
 };
 
 /// A position in a ring of stages in one register, where dividing costs less than another.
-template <int STAGES>
-struct RingCounter {
+template <int STAGES> struct RingCounter {
     unsigned turn = 0;
 
-    __device__ __forceinline__ int stage() const { return turn % STAGES; }
-    __device__ __forceinline__ unsigned parity() const { return turn / STAGES % 2; }
+    DEVICE int stage() const { return turn % STAGES; }
+    DEVICE unsigned parity() const { return turn / STAGES % 2; }
 };
 
 // ---- grid.cuh
@@ -254,18 +253,16 @@ struct Work {
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
-__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
+template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
-__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
-                                          int total) {
+DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
@@ -276,8 +273,7 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
 }
 
 /// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+template <class AnyWork, class Params> DEVICE void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
@@ -287,14 +283,12 @@ __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
 
 /// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
 /// anything.
-template <class Params>
-__device__ __forceinline__ bool rows_follow_keys(const Params& params) {
+template <class Params> DEVICE bool rows_follow_keys(const Params& params) {
     return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
-template <class AnyWork, class Params>
-__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+template <class AnyWork, class Params> DEVICE int query_offset(const Params& params, const AnyWork& work) {
     constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
     int offset = params.q_offset;
@@ -304,7 +298,7 @@ __device__ __forceinline__ int query_offset(const Params& params, const AnyWork&
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
-__device__ __forceinline__ int block_index() {
+DEVICE int block_index() {
     int index;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
     return index;
@@ -314,8 +308,7 @@ __device__ __forceinline__ int block_index() {
 /// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
-__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
-                                              int rows_each = 1) {
+DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
     if (cu_seqlens == nullptr) return;
     int low = 0, high = batch;  // the sequence is in [low, high)
     while (high - low > 1) {
@@ -342,8 +335,7 @@ struct KeyWork {
 /// together; among them the first keys go first, since a causal mask gives them the most queries. Where sums have an order
 /// (dq_semaphore.cuh) the last go first: under such a mask they begin with later tiles than those behind them in the order. Blocks 2i and
 /// 2i + 1 of a pair are neighbours of one head.
-template <int BLOCK_KV, class Cluster, class Params>
-__device__ __forceinline__ KeyWork find_key_work(const Params& params, int index) {
+template <int BLOCK_KV, class Cluster, class Params> DEVICE KeyWork find_key_work(const Params& params, int index) {
     const int heads = (params.cu_seqlens_q == nullptr ? opaque(params.batch) : 1) * params.num_kv_heads;
     const int together = Cluster::blocks(), rank = index % together;
     const int kv_blocks = opaque(params.kv_blocks) / together;  // what is computed of it would take registers between blocks
@@ -365,8 +357,7 @@ __device__ __forceinline__ KeyWork find_key_work(const Params& params, int index
 /// The block to work on after `index`, or after -1 the first; -1 if none is left. Where all take alike long, each thread block
 /// has its share of them. Else a counter has the next, so whoever gets a number runs, and so do those with smaller ones. The
 /// warp calls together.
-template <class Params>
-__device__ __forceinline__ int next_key_tile(const Params& params, int index) {
+template <class Params> DEVICE int next_key_tile(const Params& params, int index) {
     if (params.next_block == nullptr)
         index = index < 0 ? block_index() : index + gridDim.x;
     else if (thread_index() % 32 == 0)
@@ -394,29 +385,28 @@ struct QueryTile {
 
     static constexpr int FULL_AT = 2, LAST = 16, SHARED = 32;
 
-    __device__ __forceinline__ int slot() const { return word & -64; }
-    __device__ __forceinline__ unsigned live() const { return word & 3; }
-    __device__ __forceinline__ unsigned full() const { return word >> FULL_AT & 3; }
-    __device__ __forceinline__ bool last() const { return word & LAST; }      // of the block of keys
-    __device__ __forceinline__ bool shared() const { return word & SHARED; }  // its last rows belong to another sequence
+    DEVICE int slot() const { return word & -64; }
+    DEVICE unsigned live() const { return word & 3; }
+    DEVICE unsigned full() const { return word >> FULL_AT & 3; }
+    DEVICE bool last() const { return word & LAST; }      // of the block of keys
+    DEVICE bool shared() const { return word & SHARED; }  // its last rows belong to another sequence
 };
 
 /// The live tiles of a block of keys in ascending order, head after head of the group. The lanes of a warp classify 16 tiles at
 /// once, each for the keys of one consumer. `Keys` knows heads and mask: `last_head()`, and for the keys of the lane's consumer
 /// `range()` in the head that `begin_head(head)` was told, and `kind(head, slot)`.
-template <int BLOCK_Q, class Keys>
-struct QueryTiles {
+template <int BLOCK_Q, class Keys> struct QueryTiles {
     const Keys& keys;
     int head;
     int next = 0, end = 0;        // of the head: the first slot that isn't classified, and that behind the last
     unsigned live = 0, full = 0;  // of the 16 tiles before `next`, two bits each; those handed out are no longer live
 
-    __device__ __forceinline__ QueryTiles(const Keys& keys, int first_head) : keys(keys), head(first_head - 1) { find(); }
+    DEVICE QueryTiles(const Keys& keys, int first_head) : keys(keys), head(first_head - 1) { find(); }
 
     /// Whether a tile is left.
-    __device__ __forceinline__ bool more() const { return live != 0; }
+    DEVICE bool more() const { return live != 0; }
 
-    __device__ __forceinline__ QueryTile take() {
+    DEVICE QueryTile take() {
         const int shift = (__ffs(live) - 1) & ~1, slot = next + (shift / 2 - TILES) * BLOCK_Q;
         QueryTile tile = {head, (int)(slot | (live >> shift & 3) | (full >> shift & 3) << QueryTile::FULL_AT), false};
         live &= ~(3u << shift);
@@ -429,7 +419,7 @@ struct QueryTiles {
 private:
     static constexpr int TILES = 16;
 
-    __device__ __forceinline__ void find() {
+    DEVICE void find() {
         while (live == 0) {
             if (next < end) {
                 classify();
@@ -440,7 +430,7 @@ private:
         }
     }
 
-    __device__ __forceinline__ void begin_head() {
+    DEVICE void begin_head() {
         ++head;
         keys.begin_head(head);
         const QueryRange range = keys.range();
@@ -448,7 +438,7 @@ private:
         end = __reduce_max_sync(~0u, range.end);
     }
 
-    __device__ __forceinline__ void classify() {
+    DEVICE void classify() {
         const TileKind kind = keys.kind(head, next + thread_index() % 32 / 2 * BLOCK_Q);
         live = __ballot_sync(~0u, kind != EMPTY);
         full = __ballot_sync(~0u, kind == FULL);
@@ -471,8 +461,7 @@ enum Order { END = 0, VALUES_PARITY = 1, STORE = 2, DIFFERENTIATE = 4, KEYS_PARI
 /// The barriers and tile info of the backward pass in shared memory. Only the producer walks tiles. KEY_SHARES: of a block of keys, one
 /// for each consumer; of one that both own, one tells the other what dS is a multiple of. KEY_BARRIERS: those that belong to keys besides,
 /// and RANGE_STAGES: see who derives from it (blocks_late.cuh, blocks_ahead.cuh).
-template <int KEY_STAGES, int STAGES, int KEY_SHARES, int KEY_BARRIERS, int RANGE_STAGES>
-struct BackwardPipeline {
+template <int KEY_STAGES, int STAGES, int KEY_SHARES, int KEY_BARRIERS, int RANGE_STAGES> struct BackwardPipeline {
     static constexpr int WORK_BYTES = 32 + 16;
     static constexpr int OF_KEYS = 2 * KEY_STAGES, QUERIES = OF_KEYS + KEY_BARRIERS, DOUTS = QUERIES + 2 * STAGES;
     static constexpr int DSCORES = DOUTS + 2 * STAGES, DSCORE_FACTORS = DSCORES + 2 * STAGES;
@@ -487,32 +476,32 @@ struct BackwardPipeline {
 
     unsigned base;
 
-    __device__ __forceinline__ unsigned keys_full(int stage) const { return base + 8 * stage; }
-    __device__ __forceinline__ unsigned keys_empty(int stage) const { return base + 8 * (KEY_STAGES + stage); }
-    __device__ __forceinline__ unsigned queries_full(int stage) const { return base + 8 * (QUERIES + stage); }
-    __device__ __forceinline__ unsigned queries_empty(int stage) const { return base + 8 * (QUERIES + STAGES + stage); }
-    __device__ __forceinline__ unsigned douts_full(int stage) const { return base + 8 * (DOUTS + stage); }
-    __device__ __forceinline__ unsigned douts_empty(int stage) const { return base + 8 * (DOUTS + STAGES + stage); }
-    __device__ __forceinline__ unsigned dscores_full(int stage) const { return base + 8 * (DSCORES + stage); }
-    __device__ __forceinline__ unsigned dscores_empty(int stage) const { return base + 8 * (DSCORES + STAGES + stage); }
+    DEVICE unsigned keys_full(int stage) const { return base + 8 * stage; }
+    DEVICE unsigned keys_empty(int stage) const { return base + 8 * (KEY_STAGES + stage); }
+    DEVICE unsigned queries_full(int stage) const { return base + 8 * (QUERIES + stage); }
+    DEVICE unsigned queries_empty(int stage) const { return base + 8 * (QUERIES + STAGES + stage); }
+    DEVICE unsigned douts_full(int stage) const { return base + 8 * (DOUTS + stage); }
+    DEVICE unsigned douts_empty(int stage) const { return base + 8 * (DOUTS + STAGES + stage); }
+    DEVICE unsigned dscores_full(int stage) const { return base + 8 * (DSCORES + stage); }
+    DEVICE unsigned dscores_empty(int stage) const { return base + 8 * (DSCORES + STAGES + stage); }
 
-    __device__ __forceinline__ unsigned dscore_factors_full(int stage) const { return base + 8 * (DSCORE_FACTORS + stage); }
+    DEVICE unsigned dscore_factors_full(int stage) const { return base + 8 * (DSCORE_FACTORS + stage); }
 
     /// dS of the other block of a pair.
-    __device__ __forceinline__ unsigned others_full(int stage) const { return base + 8 * (OTHERS + stage); }
+    DEVICE unsigned others_full(int stage) const { return base + 8 * (OTHERS + stage); }
 
     // The block of keys that the first block of a cluster has got for both, as the second is told.
-    __device__ __forceinline__ unsigned scheduled_full() const { return base + 8 * SCHEDULED; }
-    __device__ __forceinline__ unsigned scheduled_empty() const { return base + 8 * (SCHEDULED + 1); }
-    __device__ __forceinline__ unsigned scheduled_at() const { return base + SCHEDULED_AT; }
-    __device__ __forceinline__ int scheduled() const {
+    DEVICE unsigned scheduled_full() const { return base + 8 * SCHEDULED; }
+    DEVICE unsigned scheduled_empty() const { return base + 8 * (SCHEDULED + 1); }
+    DEVICE unsigned scheduled_at() const { return base + SCHEDULED_AT; }
+    DEVICE int scheduled() const {
         int index, unused;
         take_pair(scheduled_at(), index, unused);
         return index;
     }
 
     /// `writers`: who say what a stage of keys is about.
-    __device__ __forceinline__ void init_keys(int writers) const {
+    DEVICE void init_keys(int writers) const {
         for (int stage = 0; stage < KEY_STAGES; ++stage) {
             barrier_init(keys_full(stage), writers);
             barrier_init(keys_empty(stage), 32 * (CONSUMER_WARPS + DQ_CONSUMER_WARPS));
@@ -520,7 +509,7 @@ struct BackwardPipeline {
     }
 
     /// `blocks`: the warps of how many leave a stage before it is written to again.
-    __device__ __forceinline__ void init_queries(int blocks) const {
+    DEVICE void init_queries(int blocks) const {
         for (int stage = 0; stage < STAGES; ++stage) {
             barrier_init(queries_full(stage), 1);
             barrier_init(queries_empty(stage), CONSUMER_WARPS * blocks);
@@ -539,17 +528,17 @@ struct BackwardPipeline {
     }
 
     /// What a stage of keys is about, and what is to be done with it. The first is not kept in registers: who needs it reads it.
-    __device__ __forceinline__ void write(int stage, const KeyWork& work) const {
+    DEVICE void write(int stage, const KeyWork& work) const {
         const unsigned address = base + WORK_AT + WORK_BYTES * stage;
         put_four(address, work.sequence, work.batch_index, work.kv_head, work.kv_block);
         put_four(address + 16, work.q_start, work.q_len, work.kv_start, work.kv_len);
     }
 
-    __device__ __forceinline__ void write_order(int stage, int order) const {
+    DEVICE void write_order(int stage, int order) const {
         put_pair(base + WORK_AT + WORK_BYTES * stage + 32, order, 0);
     }
 
-    __device__ __forceinline__ KeyWork work(int stage) const {
+    DEVICE KeyWork work(int stage) const {
         const unsigned address = base + WORK_AT + WORK_BYTES * stage;
         KeyWork work;
         work.part = 0;
@@ -558,7 +547,7 @@ struct BackwardPipeline {
         return work;
     }
 
-    __device__ __forceinline__ int order(int stage) const {
+    DEVICE int order(int stage) const {
         int order, unused;
         take_pair(base + WORK_AT + WORK_BYTES * stage + 32, order, unused);
         return order;
@@ -566,71 +555,71 @@ struct BackwardPipeline {
 
     // What a consumer's keys look at: one warp asks for it by stage and head, a warp for each consumer answers. Between the question and the
     // answers all of them wait for each other.
-    static __device__ __forceinline__ void wait_for_ranges() { named_wait(4, 32 * (1 + KEY_SHARES)); }
+    static DEVICE void wait_for_ranges() { named_wait(4, 32 * (1 + KEY_SHARES)); }
 
-    __device__ __forceinline__ void ask(int stage, int head) const { put_pair(base + ASKED_AT, stage, head); }
-    __device__ __forceinline__ void asked(int& stage, int& head) const { take_pair(base + ASKED_AT, stage, head); }
+    DEVICE void ask(int stage, int head) const { put_pair(base + ASKED_AT, stage, head); }
+    DEVICE void asked(int& stage, int& head) const { take_pair(base + ASKED_AT, stage, head); }
 
-    __device__ __forceinline__ void write(int stage, int share, const QueryRange& range) const {
+    DEVICE void write(int stage, int share, const QueryRange& range) const {
         put_four(range_at(stage, share), range.begin, range.full_begin, range.full_end, range.end);
     }
 
-    __device__ __forceinline__ QueryRange range(int stage, int share) const {
+    DEVICE QueryRange range(int stage, int share) const {
         QueryRange range;
         take_four(range_at(stage, share), range.begin, range.full_begin, range.full_end, range.end);
         return range;
     }
 
     // A stage of queries has tile info twice, for its even and odd turns: who adds to dQ reads one when the next may be there already.
-    __device__ __forceinline__ void write(int stage, unsigned turn, const QueryTileInfo& info) const {
+    DEVICE void write(int stage, unsigned turn, const QueryTileInfo& info) const {
         const unsigned address = query_tile_info_at(stage, turn);
         put_pair(address, info.row_block, info.tile.word);
         put_pair(address + 8, info.tile.head, info.tile.ends_head);
     }
 
     /// By a whole warp. The lane that reads is the one that `warp_arrive` lets arrive at the stage's empty barrier.
-    __device__ __forceinline__ QueryTileInfo query_tile_info(int stage, unsigned turn) const {
+    DEVICE QueryTileInfo query_tile_info(int stage, unsigned turn) const {
         QueryTileInfo info;
         take_pair(query_tile_info_at(stage, turn), info.row_block, info.tile.word);
         return info;
     }
 
     /// The head of a tile, for those who need it.
-    __device__ __forceinline__ int head(int stage, unsigned turn) const {
+    DEVICE int head(int stage, unsigned turn) const {
         int head, unused;
         take_pair(query_tile_info_at(stage, turn) + 8, head, unused);
         return head;
     }
 
     /// Whether the tile is the last of its head.
-    __device__ __forceinline__ bool ends_head(int stage, unsigned turn) const {
+    DEVICE bool ends_head(int stage, unsigned turn) const {
         int head, ends;
         take_pair(query_tile_info_at(stage, turn) + 8, head, ends);
         return ends;
     }
 
 protected:
-    __device__ __forceinline__ unsigned range_at(int stage, int share) const {
+    DEVICE unsigned range_at(int stage, int share) const {
         return base + RANGES_AT + 16 * (RANGE_STAGES > 1 ? stage * KEY_SHARES + share : share);
     }
 
-    __device__ __forceinline__ unsigned query_tile_info_at(int stage, unsigned turn) const {
+    DEVICE unsigned query_tile_info_at(int stage, unsigned turn) const {
         return base + QUERY_NOTES_AT + 16 * (stage + turn * STAGES);
     }
 
-    static __device__ __forceinline__ void put_pair(unsigned address, int x, int y) {
+    static DEVICE void put_pair(unsigned address, int x, int y) {
         asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory");
     }
 
-    static __device__ __forceinline__ void put_four(unsigned address, int x, int y, int z, int w) {
+    static DEVICE void put_four(unsigned address, int x, int y, int z, int w) {
         asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
     }
 
-    static __device__ __forceinline__ void take_four(unsigned address, int& x, int& y, int& z, int& w) {
+    static DEVICE void take_four(unsigned address, int& x, int& y, int& z, int& w) {
         asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];" : "=r"(x), "=r"(y), "=r"(z), "=r"(w) : "r"(address) : "memory");
     }
 
-    static __device__ __forceinline__ void take_pair(unsigned address, int& x, int& y) {
+    static DEVICE void take_pair(unsigned address, int& x, int& y) {
         x = y = 0;
         if (threadIdx.x % 32 == 0)
             asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "r"(address) : "memory");
@@ -648,43 +637,39 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1> {
     static constexpr int VALUE_STAGES = 1, BYTES = Base::BYTES;
     static constexpr int CONSUMERS_OF_WEIGHTS = 2;  // each writes its own, when it begins a block
 
-    __device__ __forceinline__ unsigned values_full() const { return this->base + 8 * Base::OF_KEYS; }
-    __device__ __forceinline__ unsigned values_empty() const { return this->base + 8 * (Base::OF_KEYS + 1); }
+    DEVICE unsigned values_full() const { return this->base + 8 * Base::OF_KEYS; }
+    DEVICE unsigned values_empty() const { return this->base + 8 * (Base::OF_KEYS + 1); }
 
-    __device__ __forceinline__ void init(int blocks) const {
+    DEVICE void init(int blocks) const {
         this->init_keys(1);
         barrier_init(values_full(), 1);
         barrier_init(values_empty(), Base::CONSUMER_WARPS);
         this->init_queries(blocks);
     }
 
-    __device__ __forceinline__ void wait_for_values(int order) const { barrier_wait(values_full(), order & VALUES_PARITY); }
-    __device__ __forceinline__ void leave_values() const { warp_arrive(values_empty()); }
+    DEVICE void wait_for_values(int order) const { barrier_wait(values_full(), order & VALUES_PARITY); }
+    DEVICE void leave_values() const { warp_arrive(values_empty()); }
 
     /// How many heads of q share the keys. Divided anew each time: a producer has few registers.
-    template <class Params>
-    __device__ __forceinline__ int group(const Params& params, int) const {
+    template <class Params> DEVICE int group(const Params& params, int) const {
         return params.num_heads / opaque(params.num_kv_heads);
     }
 
     /// What a block looks at in a head.
-    template <class Params>
-    __device__ __forceinline__ void wait_for_answers(const Params&, int stage, unsigned, int head, int) const {
+    template <class Params> DEVICE void wait_for_answers(const Params&, int stage, unsigned, int head, int) const {
         if (thread_index() % 32 == 0) this->ask(stage, head);
         Base::wait_for_ranges();
         Base::wait_for_ranges();
     }
 
-    __device__ __forceinline__ void answer(int) const { Base::wait_for_ranges(); }
+    DEVICE void answer(int) const { Base::wait_for_ranges(); }
 };
 
 // ---- factors_are_one.cuh
 /// What dS of the raw score is to that of the final one: the same. The interface is that of factors_kept.cuh.
-template <int N_TILES>
-struct Factors {
-    __device__ __forceinline__ explicit Factors(float (&)[1][N_TILES][4]) {}
-    template <int STEP>
-    __device__ __forceinline__ void rotate() {}
+template <int N_TILES> struct Factors {
+    DEVICE explicit Factors(float (&)[1][N_TILES][4]) {}
+    template <int STEP> DEVICE void rotate() {}
 };
 
 // ---- finished.cuh
@@ -699,10 +684,10 @@ struct Factors {
 // `__syncthreads` hands that on to the thread block.
 
 /// Those that are launched behind this kernel may begin where there is room: they know what to wait for.
-__device__ __forceinline__ void let_others_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+DEVICE void let_others_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 /// Adds to a count. What the warp has done comes before. Its lanes call together.
-__device__ __forceinline__ void count_finished(int* count, int more) {
+DEVICE void count_finished(int* count, int more) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(count), "r"(more) : "memory");
 }
@@ -710,53 +695,43 @@ __device__ __forceinline__ void count_finished(int* count, int more) {
 // ---- layout.cuh
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-    return (unsigned)__cvta_generic_to_shared(pointer);
-}
+DEVICE unsigned shared_address(const void* pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
 
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-template <int ROW_COUNT, int BYTES_A_ROW>
-struct SharedTile {
+template <int ROW_COUNT, int BYTES_A_ROW> struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
 
     /// Offset of a row's chunk within a panel of WIDTH bytes.
-    template <int WIDTH>
-    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
+    template <int WIDTH> static DEVICE unsigned in_panel(unsigned row, unsigned chunk) {
         const unsigned line = row / (128 / WIDTH);
         return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
     }
 
     /// Where a panel starts whose first chunk is `chunk`.
-    static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
+    static constexpr DEVICE unsigned panel(int chunk) { return chunk * 16 * ROWS; }
 };
 
 // ---- learns_nothing.cuh
 /// Of the rows of a tile, two are this lane's own in the end: `side` 0 and 1.
-__device__ __forceinline__ int own_query(int side) { return threadIdx.x % 32 / 4 * 8 + threadIdx.x % 4 * 2 + side; }
+DEVICE int own_query(int side) { return threadIdx.x % 32 / 4 * 8 + threadIdx.x % 4 * 2 + side; }
 
 /// No learnable input is read. The interface is that of the printed struct Learned.
 struct NothingLearned {
-    __device__ __forceinline__ bool in_one_place() const { return true; }
-    template <class... Pair>
-    __device__ __forceinline__ void apart(const Pair&...) {}
-    template <class... Pair>
-    __device__ __forceinline__ void begin_tile(const Pair&...) {}
-    template <class... Pair>
-    __device__ __forceinline__ void pair(const Pair&...) {}
-    template <class... Pair>
-    __device__ __forceinline__ void row(const Pair&...) {}
-    template <class... Pair>
-    __device__ __forceinline__ void tile(const Pair&...) {}
-    template <class... Pair>
-    __device__ __forceinline__ void head(const Pair&...) {}
+    DEVICE bool in_one_place() const { return true; }
+    template <class... Pair> DEVICE void apart(const Pair&...) {}
+    template <class... Pair> DEVICE void begin_tile(const Pair&...) {}
+    template <class... Pair> DEVICE void pair(const Pair&...) {}
+    template <class... Pair> DEVICE void row(const Pair&...) {}
+    template <class... Pair> DEVICE void tile(const Pair&...) {}
+    template <class... Pair> DEVICE void head(const Pair&...) {}
 };
 
 // ---- add_vector.cuh
 // Adding up in global memory, four floats at once: sm_90 and later.
 
-__device__ __forceinline__ void add_four(float* address, const float (&x)[4]) {
+DEVICE void add_four(float* address, const float (&x)[4]) {
     asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
                  ::"l"(address), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
 }
@@ -766,14 +741,13 @@ __device__ __forceinline__ void add_four(float* address, const float (&x)[4]) {
 /// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
 /// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
+    template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
     }
 
     /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
     template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+    static DEVICE void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
         if constexpr (Stored::WORDS == 1) {
             const bool odd = lane % 2;
             unsigned low[1], high[1];
@@ -783,8 +757,7 @@ struct ColumnsInPairs {
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
             if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
+            UNROLL for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
                 if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
@@ -795,33 +768,29 @@ struct ColumnsInPairs {
 
 /// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
 /// elements.
-template <class Element, class Order>
-struct RowPlaces {
+template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
     int rows;
 
-    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
-    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
+    DEVICE bool holds(int slot) const { return Order::offset(slot) < rows; }
+    DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
 /// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
 /// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
-__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
-                                           const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                       const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
     const int column = Columns::template first<Stored>(lane);
-#pragma unroll
-    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+    UNROLL for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
         // Opaque, or they would be computed anew for each fragment.
         auto* address = places.target + opaque_long(places.offset(row) + column);
         const bool exists = places.holds(row);
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
+        UNROLL for (int d = 0; d < D_TILES; d += 2) {
             float x[2][2];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            UNROLL for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
             const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
             Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
         }
@@ -830,33 +799,33 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
 
 /// Stores the warp's rows of a tile whose row 0 goes to `target`.
 template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
-                                           int lane = threadIdx.x % 32) {
+DEVICE void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                       const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
+                       int lane = threadIdx.x % 32) {
     store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
 }
 
 /// Of these rows, in fours, each lane owns the one of this number.
-__device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
+DEVICE int own_row() { return threadIdx.x % 4; }
 
 // ---- dq_semaphore.cuh
 // Additions to global memory in an order that doesn't depend on how fast thread blocks are. Blocks of keys that add to the same
 // tiles have an order: at each tile, those ahead add first. All go through their tiles in ascending order, and each has a
 // number in memory that says how far it is: everything below has been added, by it and by those ahead of it.
 
-__device__ __forceinline__ int load_relaxed(const int* address) {
+DEVICE int load_relaxed(const int* address) {
     int x;
     asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(address) : "memory");
     return x;
 }
 
-__device__ __forceinline__ void store_relaxed(int* address, int x) {
+DEVICE void store_relaxed(int* address, int x) {
     asm volatile("st.relaxed.gpu.global.s32 [%0], %1;" ::"l"(address), "r"(x) : "memory");
 }
 
 /// What the warp has done comes before what its lanes store from now on, and what other thread blocks did before they stored what has
 /// been loaded comes before what the warp does now.
-__device__ __forceinline__ void order_memory() {
+DEVICE void order_memory() {
     __syncwarp();
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
@@ -873,7 +842,7 @@ struct DqSemaphore {
 
     /// Everything below the tile has been added, which is told; waits until all blocks ahead have added to it, or won't. They are asked
     /// while what was added is on its way: one fence orders both.
-    __device__ __forceinline__ void take_turn(int tile) {
+    DEVICE void take_turn(int tile) {
         const int known = min(tile, granted);
         const int number = granted > tile ? DONE : ask();
         order_memory();
@@ -888,24 +857,24 @@ struct DqSemaphore {
     }
 
     /// Nothing more is added.
-    __device__ __forceinline__ void leave() const {
+    DEVICE void leave() const {
         order_memory();
         tell(DONE);
     }
 
 private:
-    __device__ __forceinline__ void tell(int number) const {
+    DEVICE void tell(int number) const {
         if (threadIdx.x % 32 == 0) store_relaxed(own, number);
     }
 
     /// Each lane another block's number.
-    __device__ __forceinline__ int ask() const {
+    DEVICE int ask() const {
         const int place = nearest + threadIdx.x % 32;
         return place <= ahead ? load_relaxed(own + place) : DONE;
     }
 
     /// What is known by these numbers: the nearest block that isn't done speaks for those ahead of it.
-    __device__ __forceinline__ void take(int number) {
+    DEVICE void take(int number) {
         const unsigned working = __ballot_sync(~0u, number != DONE);
         if (working != 0)
             granted = __shfl_sync(~0u, number, __ffs(working) - 1);
@@ -921,16 +890,14 @@ private:
 constexpr int ROW_BLOCK = 16, ALIGNED_BLOCKS = ROW_ALIGNMENT / ROW_BLOCK;
 
 /// The row block that a head of a sequence begins with.
-template <class Work, class Params>
-__device__ __forceinline__ long long first_row_block(const Params& params, const Work& work, int head) {
+template <class Work, class Params> DEVICE long long first_row_block(const Params& params, const Work& work, int head) {
     const int before = params.cu_seqlens_q == nullptr ? 0 : work.q_start / ROW_ALIGNMENT + work.sequence;
     return ((long long)work.batch_index * params.num_heads + head) * params.row_blocks + before * ALIGNED_BLOCKS;
 }
 
 // ---- rotation.cuh
 /// Moves the first STEP column tiles behind the others.
-template <int STEP, class Word, int N_TILES, int WORDS>
-__device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
+template <int STEP, class Word, int N_TILES, int WORDS> DEVICE void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
     Word first[STEP][WORDS];
     memcpy(first, tiles, sizeof(first));
 #pragma unroll
@@ -941,17 +908,17 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 // ---- words.cuh
 // Ordinary accesses to shared memory by address.
 
-__device__ __forceinline__ unsigned load_word(unsigned address) {
+DEVICE unsigned load_word(unsigned address) {
     unsigned word;
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
     return word;
 }
 
-__device__ __forceinline__ void store_word(unsigned address, unsigned word) {
+DEVICE void store_word(unsigned address, unsigned word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
 
-__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
+DEVICE void store_words(unsigned address, const unsigned (&x)[4]) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
                  : "memory");
 }
@@ -964,22 +931,21 @@ __device__ __forceinline__ void store_words(unsigned address, const unsigned (&x
 /// Eight 16-bit numbers for a row: -lse in parts 0 to 2 and 6, which repeats 0; -delta in parts 3 to 5. They are finite, since
 /// those that A doesn't pick meet its zeros. Of a row without weight (lse -inf) they make all
 /// probabilities 0.
-template <class Dtype>
-struct Statistics {
+template <class Dtype> struct Statistics {
     static constexpr int FLOATS = 4, ROW_BYTES = 4 * FLOATS;
     static constexpr int WEIGHT_BYTES = 256;  // of an A operand: 8 rows, which serve all 64, of columns 0 to 7 and 8 to 15
 
     struct SplitBf16 {
         float first, second, third;
 
-        __device__ __forceinline__ explicit SplitBf16(float x) {
+        DEVICE explicit SplitBf16(float x) {
             first = Dtype::low(Dtype::pack(x, 0));
             second = Dtype::low(Dtype::pack(x - first, 0));
             third = x - first - second;
         }
     };
 
-    static __device__ __forceinline__ void store(float* statistics, long long row, float lse, float delta) {
+    static DEVICE void store(float* statistics, long long row, float lse, float delta) {
         const SplitBf16 minus_lse(lse == NEGATIVE_INFINITY ? -Dtype::NO_WEIGHT : -lse), minus_delta(-delta);
         *(uint4*)(statistics + 4 * row) =
             make_uint4(Dtype::pack(minus_lse.first, minus_lse.second), Dtype::pack(minus_lse.third, minus_delta.first),
@@ -989,7 +955,7 @@ struct Statistics {
     /// Writes two A operands behind each other, of 64 words each: their products with a row are -lse * lse_weight and
     /// -delta * delta_weight, the latter a number of 8 bits. The row's eight numbers are columns 0 to 7 and again 8 to 15: so two
     /// parts of lse_weight meet all of -lse, and the third its first part. The threads of a warpgroup call.
-    static __device__ __forceinline__ void write_weights(unsigned target, float lse_weight, float delta_weight) {
+    static DEVICE void write_weights(unsigned target, float lse_weight, float delta_weight) {
         const SplitBf16 parts(lse_weight);
         const int thread = thread_index() % 128, word = thread % 4;
         const bool delta = thread >= 64, later = thread % 64 >= 32;
@@ -1002,39 +968,36 @@ struct Statistics {
 };
 
 /// Descriptor of rows as B operand: eight of them each 128 bytes, no swizzle; columns 8 to 15 are columns 0 to 7 again.
-__device__ __forceinline__ unsigned long long statistics_descriptor(unsigned address) {
+DEVICE unsigned long long statistics_descriptor(unsigned address) {
     return (unsigned long long)(128 >> 4) << 32 | (address & 0x3ffff) >> 4;
 }
 
 /// Descriptor of an A operand of weights: one group of eight rows for all 64; columns 8 to 15 follow 128 bytes behind.
-__device__ __forceinline__ unsigned long long weights_descriptor(unsigned address) {
-    return 128 >> 4 << 16 | (address & 0x3ffff) >> 4;
-}
+DEVICE unsigned long long weights_descriptor(unsigned address) { return 128 >> 4 << 16 | (address & 0x3ffff) >> 4; }
 
 // ---- tiles_1d.cuh
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
-template <int SIZE, int WIDTH, int COLUMNS>
-struct TileOrder {
+template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
     /// Slots between which the positions from, or up to, a given one stand.
-    static __device__ __forceinline__ int begin(int position) { return position; }
-    static __device__ __forceinline__ int end(int position) { return position; }
+    static DEVICE int begin(int position) { return position; }
+    static DEVICE int end(int position) { return position; }
 
     /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
-    static __device__ __forceinline__ int first(int slot) { return slot; }
-    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
+    static DEVICE int first(int slot) { return slot; }
+    static DEVICE int last(int first, int length) { return min(first + BLOCK, length) - 1; }
 
     /// Whether all of the tile lies in the sequence.
-    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
+    static DEVICE bool whole(int first, int length) { return first + BLOCK <= length; }
 
     /// The position of a slot of a tile, counted from the tile's first.
-    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+    static constexpr DEVICE int offset(int slot) { return slot; }
 
     /// The position of a slot of the sequence.
-    static __device__ __forceinline__ int position(int slot) { return slot; }
+    static DEVICE int position(int slot) { return slot; }
 };
 
 // ---- tma.cuh
@@ -1046,80 +1009,77 @@ struct alignas(64) TensorMap {
 };
 
 /// The coordinate of entry `index` of an axis. Entries that share memory, their stride being 0, are one to the map.
-__device__ __forceinline__ int coordinate(int index, long long stride) { return stride == 0 ? 0 : index; }
+DEVICE int coordinate(int index, long long stride) { return stride == 0 ? 0 : index; }
 
 /// The box from (column, row) on, with the map's number of rows; columns and rows outside the tensor become zeros.
-__device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
-                                         int head, int batch) {
+DEVICE void tma_load(unsigned target, const TensorMap& map, unsigned barrier, int column, int row, int head,
+                     int batch) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4, %5, %6}], [%2];"
                  ::"r"(target), "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch) : "memory");
 }
 
 /// Bytes as they are, a multiple of 16. `barrier` expects them already.
-__device__ __forceinline__ void bulk_load(unsigned target, const void* source, int bytes, unsigned barrier) {
+DEVICE void bulk_load(unsigned target, const void* source, int bytes, unsigned barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
                  "l"(source), "r"(bytes), "r"(barrier)
                  : "memory");
 }
 
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
-__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- tma_1d.cuh
 /// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
 /// expects its bytes already.
 template <class Tile, class Order>
-__device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
-                                                int batch) {
-#pragma unroll
-    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
+DEVICE void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
+                            int batch) {
+    UNROLL for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
         tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
 }
 
 /// Loads such a tile; `barrier` counts its bytes.
 template <class Tile, class Order>
-__device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
-                                                 int head, int batch) {
+DEVICE void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
+                             int batch) {
     barrier_arrive_expecting(barrier, Tile::BYTES);
     tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
 }
 
 // ---- cluster_of_two.cuh
-__device__ __forceinline__ unsigned cluster_blocks() {
+DEVICE unsigned cluster_blocks() {
     unsigned blocks;
     asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));
     return blocks;
 }
 
-__device__ __forceinline__ unsigned cluster_rank() {
+DEVICE unsigned cluster_rank() {
     unsigned rank;
     asm("mov.u32 %0, %%cluster_ctaid.x;" : "=r"(rank));
     return rank;
 }
 
 /// Waits for all threads of the cluster.
-__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
+DEVICE void cluster_wait() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
 
 /// The address, among all of the cluster, of what block `rank` has at that one.
-__device__ __forceinline__ unsigned place_in(unsigned address, unsigned rank) {
+DEVICE unsigned place_in(unsigned address, unsigned rank) {
     unsigned place;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(place) : "r"(address), "r"(rank));
     return place;
 }
 
-__device__ __forceinline__ void barrier_arrive_there(unsigned place) {
+DEVICE void barrier_arrive_there(unsigned place) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(place) : "memory");
 }
 
 /// Arrives at the barrier that block `rank` of the cluster has in that place.
-__device__ __forceinline__ void barrier_arrive_at(unsigned barrier, unsigned rank) {
-    barrier_arrive_there(place_in(barrier, rank));
-}
+DEVICE void barrier_arrive_at(unsigned barrier, unsigned rank) { barrier_arrive_there(place_in(barrier, rank)); }
 
 /// `tma_load` to the same place in both blocks of a cluster, whose barriers count the bytes each.
-__device__ __forceinline__ void tma_load_for_both(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
-                                                  int head, int batch) {
+DEVICE void tma_load_for_both(unsigned target, const TensorMap& map, unsigned barrier, int column, int row, int head,
+                              int batch) {
     asm volatile(
         "{ .reg .b16 both;\n"
         "mov.b16 both, 3;\n"
@@ -1130,7 +1090,7 @@ __device__ __forceinline__ void tma_load_for_both(unsigned target, const TensorM
 }
 
 /// Copies bytes to `target` in block `rank` of the cluster, whose `barrier` expects them.
-__device__ __forceinline__ void send_to(unsigned target, unsigned source, int bytes, unsigned barrier, unsigned rank) {
+DEVICE void send_to(unsigned target, unsigned source, int bytes, unsigned barrier, unsigned rank) {
     asm volatile(
         "{ .reg .b32 place, full;\n"
         "mapa.shared::cluster.u32 place, %0, %4;\n"
@@ -1141,7 +1101,7 @@ __device__ __forceinline__ void send_to(unsigned target, unsigned source, int by
 }
 
 /// Sends a word.
-__device__ __forceinline__ void send_word_to(unsigned target, int word, unsigned barrier, unsigned rank) {
+DEVICE void send_word_to(unsigned target, int word, unsigned barrier, unsigned rank) {
     asm volatile(
         "{ .reg .b32 place, full;\n"
         "mapa.shared::cluster.u32 place, %0, %3;\n"
@@ -1158,12 +1118,11 @@ struct ConsumerRelease {
     const unsigned distance;
 
     /// `address`: any in shared memory.
-    __device__ __forceinline__ explicit ConsumerRelease(unsigned address)
-        : tells((unsigned)thread_index() % 32 < cluster_blocks()),
+    DEVICE explicit ConsumerRelease(unsigned address) : tells((unsigned)thread_index() % 32 < cluster_blocks()),
           distance(place_in(address, tells ? cluster_rank() ^ (unsigned)thread_index() % 32 : 0) - address) {}
 
     /// `warp_arrive` at the barriers of all blocks.
-    __device__ __forceinline__ void arrive(unsigned barrier) const {
+    DEVICE void arrive(unsigned barrier) const {
         if (tells) barrier_arrive_there(barrier + distance);
     }
 };
@@ -1172,23 +1131,22 @@ struct ConsumerRelease {
 /// a tile, for both. Where a launch has no clusters, each block is one of its own.
 struct Cluster {
     /// How many have a stage in common: none writes to it before the warps of all have left it.
-    static __device__ __forceinline__ int blocks() { return cluster_blocks(); }
-    static __device__ __forceinline__ int rank() { return cluster_rank(); }
+    static DEVICE int blocks() { return cluster_blocks(); }
+    static DEVICE int rank() { return cluster_rank(); }
 
     /// No block may be written to before its barriers are there, or when it has ended.
-    static __device__ __forceinline__ void begin() {
+    static DEVICE void begin() {
         if (cluster_blocks() > 1) cluster_wait();
     }
-    static __device__ __forceinline__ void end() { begin(); }
+    static DEVICE void end() { begin(); }
 
     /// `tma_load_panels`; the block whose rank is `first` loads the first panel.
     template <class Tile, class Order>
-    static __device__ __forceinline__ void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position,
-                                                       int head, int batch, unsigned first) {
+    static DEVICE void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
+                                   int batch, unsigned first) {
         if (cluster_blocks() == 1) return tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
         constexpr int PANELS = Tile::ROW_BYTES / 128;
-#pragma unroll
-        for (int i = 0; i < PANELS; i += 2) {
+        UNROLL for (int i = 0; i < PANELS; i += 2) {
             const int panel = i + (cluster_rank() ^ first);
             if (panel >= PANELS) return;
             tma_load_for_both(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
@@ -1196,13 +1154,13 @@ struct Cluster {
     }
 
     /// Copies bytes to `target` of the other block, whose `barrier` expects them.
-    static __device__ __forceinline__ void send(unsigned target, unsigned source, int bytes, unsigned barrier) {
+    static DEVICE void send(unsigned target, unsigned source, int bytes, unsigned barrier) {
         send_to(target, source, bytes, barrier, cluster_rank() ^ 1);
     }
-    static __device__ __forceinline__ void tell(unsigned target, int word, unsigned barrier) {
+    static DEVICE void tell(unsigned target, int word, unsigned barrier) {
         send_word_to(target, word, barrier, cluster_rank() ^ 1);
     }
-    static __device__ __forceinline__ void arrive_at_other(unsigned barrier) { barrier_arrive_at(barrier, cluster_rank() ^ 1); }
+    static DEVICE void arrive_at_other(unsigned barrier) { barrier_arrive_at(barrier, cluster_rank() ^ 1); }
 };
 
 // ---- transposed.cuh
@@ -1210,16 +1168,14 @@ struct Cluster {
 // columns. Packed by twos of neighbouring queries, fragments n and n + 1 are an A operand of a product over the queries.
 
 /// `thread_index`, as a number that isn't negative: remainders of it take one instruction.
-__device__ __forceinline__ unsigned own_thread() { return thread_index(); }
+DEVICE unsigned own_thread() { return thread_index(); }
 
 /// Visits two neighbouring queries of each key that the lane holds: visit(n, r, column, x, y), where r is the half of 8 keys, x the
 /// score of the query at `column`, counted from the tile's first, and y that of the next. Keys vary fastest, so that what
 /// depends on the query alone is computed once.
-template <int N_TILES, class Visit>
-__device__ __forceinline__ void each_pair(float (&scores)[1][N_TILES][4], Visit visit) {
+template <int N_TILES, class Visit> DEVICE void each_pair(float (&scores)[1][N_TILES][4], Visit visit) {
     const int lane_column = own_thread() % 4 * 2;
-#pragma unroll
-    for (int n = 0; n < N_TILES; ++n)
+    UNROLL for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
         for (int r = 0; r < 2; ++r) visit(n, r, lane_column + 8 * n, scores[0][n][2 * r], scores[0][n][2 * r + 1]);
 }
@@ -1228,33 +1184,29 @@ __device__ __forceinline__ void each_pair(float (&scores)[1][N_TILES][4], Visit 
 /// round's first, and x[2 * r + side] is the score of the query at `column` + side. Those visited move behind the others, as
 /// registers can't be counted off; `moved()` moves what else belongs to them.
 template <int STEP, int N_TILES, class Visit, class Moved>
-__device__ __forceinline__ void each_fragment(float (&scores)[1][N_TILES][4], Visit visit, Moved moved) {
+DEVICE void each_fragment(float (&scores)[1][N_TILES][4], Visit visit, Moved moved) {
     static_assert(N_TILES % STEP == 0, "all rounds are alike");
     const int lane_column = own_thread() % 4 * 2;
-#pragma unroll 1
-    for (int column = lane_column; column < 8 * N_TILES; column += 8 * STEP) {
-#pragma unroll
-        for (int n = 0; n < STEP; ++n) visit(n, column + 8 * n, scores[0][n]);
+    NO_UNROLL for (int column = lane_column; column < 8 * N_TILES; column += 8 * STEP) {
+        UNROLL for (int n = 0; n < STEP; ++n) visit(n, column + 8 * n, scores[0][n]);
         rotate_columns<STEP>(scores[0]);
         moved();
     }
 }
 
 /// The word of an operand that fragment n and half r of the keys are packed to.
-template <int STEPS>
-__device__ __forceinline__ unsigned& word_of(unsigned (&operand)[STEPS][4], int n, int r) {
+template <int STEPS> DEVICE unsigned& word_of(unsigned (&operand)[STEPS][4], int n, int r) {
     return operand[n / 2][n % 2 * 2 + r];
 }
 
 /// Where this lane's row of four 8 x 8 matrices is: of the first 16 queries, and of the warp's keys as columns.
-template <class Tile>
-__device__ __forceinline__ unsigned transposed_row(unsigned panel) {
+template <class Tile> DEVICE unsigned transposed_row(unsigned panel) {
     const int lane = own_thread() % 32, warp = own_thread() / 32 % 4;
     return panel + Tile::template in_panel<128>(lane / 16 * 8 + lane % 8, warp * 2 + lane / 8 % 2);
 }
 
 /// Stores four 8 x 8 matrices transposed, a lane's word of each in x; the lane's address is that of a row of one of them.
-__device__ __forceinline__ void store_matrices_transposed(unsigned address, const unsigned (&x)[4]) {
+DEVICE void store_matrices_transposed(unsigned address, const unsigned (&x)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]),
                  "r"(x[2]), "r"(x[3])
                  : "memory");
@@ -1264,14 +1216,12 @@ __device__ __forceinline__ void store_matrices_transposed(unsigned address, cons
 // What the threads that multiply do to tiles in shared memory before wgmma reads them. Each warpgroup has a named barrier,
 // and all of them together one more.
 
-__device__ __forceinline__ void warpgroup_wait(int warpgroup) { named_wait(1 + warpgroup, 128); }
+DEVICE void warpgroup_wait(int warpgroup) { named_wait(1 + warpgroup, 128); }
 
 /// Zeros in place of the rows of a tile from `rows` on: they belong to another sequence, and 0 times what they hold could
 /// be NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
-template <class Tile, int THREADS>
-__device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier = 1 + THREADS / 128) {
-#pragma unroll 1
-    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
+template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int rows, int barrier = 1 + THREADS / 128) {
+    NO_UNROLL for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
 #pragma unroll 1
         for (int byte = (rows * 8 + thread_index() % THREADS) * 16; byte < Tile::ROWS * 128; byte += THREADS * 16)
             store_words(tile + panel * Tile::ROWS * 128 + byte, {0, 0, 0, 0});
@@ -1281,19 +1231,16 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
 
 /// The scale that products with the keys of a block are to have: its reciprocal must be a number of the dtype, with all its bits.
 /// Of one that is too small, 0 included, or too large, the keys take the rest, a power of 2 if it is too large.
-template <class Dtype>
-__device__ __forceinline__ float effective_scale(float scale) {
+template <class Dtype> DEVICE float effective_scale(float scale) {
     if (fabsf(scale) > Dtype::MOST_SCALE) return __uint_as_float((__float_as_uint(scale) & 0x807fffff) | 0x3f800000);
     return fabsf(scale) >= Dtype::LEAST_SCALE ? scale : copysignf(Dtype::LEAST_SCALE, scale);
 }
 
 /// Gives the keys their part, and returns the effective scale. All THREADS that multiply share the work.
-template <class Dtype, class KTile, int THREADS>
-__device__ __forceinline__ float take_scale(unsigned keys, float scale) {
+template <class Dtype, class KTile, int THREADS> DEVICE float take_scale(unsigned keys, float scale) {
     const float effective = effective_scale<Dtype>(scale);
     if (effective == scale) return scale;
-#pragma unroll 1
-    for (int byte = threadIdx.x * 4; byte < KTile::BYTES; byte += THREADS * 4) {
+    NO_UNROLL for (int byte = threadIdx.x * 4; byte < KTile::BYTES; byte += THREADS * 4) {
         const unsigned word = load_word(keys + byte);
         store_word(keys + byte, Dtype::pack(Dtype::low(word) * (scale / effective), Dtype::high(word) * (scale / effective)));
     }
@@ -1313,40 +1260,32 @@ __device__ __forceinline__ float take_scale(unsigned keys, float scale) {
 #define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
 #define A_IN_REGISTERS(step) "n"(BSteps::at(step)), "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
 
-__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 /// Keeps the compiler from moving uses of an asynchronous result above the wait for it.
-template <int N_TILES>
-__device__ __forceinline__ void pin(float (&x)[1][N_TILES][4]) {
-#pragma unroll
-    for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "+f"(x[0][i / 4][i % 4])::"memory");
+template <int N_TILES> DEVICE void pin(float (&x)[1][N_TILES][4]) {
+    UNROLL for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "+f"(x[0][i / 4][i % 4])::"memory");
 }
 
 /// Leaves undefined what a product is about to overwrite: else the compiler would keep it until then.
-template <int N_TILES>
-__device__ __forceinline__ void forget(float (&x)[1][N_TILES][4]) {
-#pragma unroll
-    for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "=f"(x[0][i / 4][i % 4]));
+template <int N_TILES> DEVICE void forget(float (&x)[1][N_TILES][4]) {
+    UNROLL for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "=f"(x[0][i / 4][i % 4]));
 }
 
 /// `pin` of 16-bit operands in registers, which a product may still be reading.
-template <int STEPS>
-__device__ __forceinline__ void pin_operand(unsigned (&x)[STEPS][4]) {
-#pragma unroll
-    for (int i = 0; i < 4 * STEPS; ++i) asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
+template <int STEPS> DEVICE void pin_operand(unsigned (&x)[STEPS][4]) {
+    UNROLL for (int i = 0; i < 4 * STEPS; ++i) asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
 }
 
 /// Waits until at most PENDING groups are under way; `result` is what the others computed.
-template <int PENDING, int N_TILES>
-__device__ __forceinline__ void wgmma_wait(float (&result)[1][N_TILES][4]) {
+template <int PENDING, int N_TILES> DEVICE void wgmma_wait(float (&result)[1][N_TILES][4]) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
     pin(result);
 }
 
 /// A step's registers of an A operand, as an operand of one step.
-template <int STEPS>
-__device__ __forceinline__ unsigned (&step_of(unsigned (&x)[STEPS][4], int step))[1][4] {
+template <int STEPS> DEVICE unsigned (&step_of(unsigned (&x)[STEPS][4], int step))[1][4] {
     return reinterpret_cast<unsigned(&)[1][4]>(x[step]);
 }
 
@@ -1361,28 +1300,25 @@ constexpr __device__ unsigned long long descriptor_form(unsigned long long swizz
 /// A matrix descriptor of a tile in panels of 128 bytes: its address, and the offset from panel to panel, which counts where
 /// columns are not what is summed over. What is added to it are offsets in units of 16 bytes; as one 64-bit sum, they take one
 /// uniform instruction.
-__device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned panel_bytes) {
+DEVICE unsigned long long descriptor(unsigned address, unsigned panel_bytes) {
     return descriptor_form(SWIZZLE_128, 8 * 128) | panel_bytes >> 4 << 16 | (address & 0x3ffff) >> 4;
 }
 
 /// Offsets of 16 columns each, for operands whose columns are summed over: steps FIRST, FIRST + 1, ... of a tile of ROWS rows.
-template <int ROWS, int FIRST = 0>
-struct ColumnSteps {
-    static constexpr __device__ __forceinline__ unsigned at(int step) {
+template <int ROWS, int FIRST = 0> struct ColumnSteps {
+    static constexpr DEVICE unsigned at(int step) {
         return ((FIRST + step) / 4 * ROWS * 128 + (FIRST + step) % 4 * 32) >> 4;
     }
 };
 
 /// Offsets of 16 rows each, for operands whose rows are summed over.
 struct RowSteps {
-    static constexpr __device__ __forceinline__ unsigned at(int step) { return step * 16 * 128 >> 4; }
+    static constexpr DEVICE unsigned at(int step) { return step * 16 * 128 >> 4; }
 };
 
-template <int COUNT>
-__device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+template <int COUNT> DEVICE void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
-template <int COUNT>
-__device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+template <int COUNT> DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 using Element = Dtype::Element;
 using QOrder = TileOrder<BLOCK_Q, 1, 1>;
@@ -1430,9 +1366,7 @@ struct Context {
     float scale;
 };
 
-template <class AnyWork>
-__device__ __forceinline__ Context make_context(
-    const Params& params, const AnyWork& work, int h, int kv_h) {
+template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
     Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
         query_offset(params, work), params.scale};
     return ctx;
@@ -1443,20 +1377,19 @@ struct Row {
     int q_pos;
 };
 
-__device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
+DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 1451 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1385 "causal_backward_bf16_d128_sm_90a.cu"
     return row;
 }
 
 // keep if causal()
-__device__ __forceinline__ bool keep(
-    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+DEVICE bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 1460 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1393 "causal_backward_bf16_d128_sm_90a.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -1470,8 +1403,7 @@ struct QBounds {
     int q_begin, full_begin, full_end, q_end;
 };
 
-__device__ __forceinline__ QBounds q_bounds(
-    const Params& params, const Context& ctx, int kv_first, int kv_last) {
+DEVICE QBounds q_bounds(const Params& params, const Context& ctx, int kv_first, int kv_last) {
     const int q_begin = min(max(kv_first - ctx.q_offset, 0), ctx.q_len);
     const int full_begin = min(max(kv_last - ctx.q_offset, 0), ctx.q_len);
     const int full_end = ctx.q_len;
@@ -1509,34 +1441,34 @@ struct Shared : Blocks<KEY_STAGES, STAGES, KEY_SHARES> {
 
     unsigned address;
 
-    __device__ __forceinline__ explicit Shared(unsigned address) : Blocks{address + PIPELINE}, address(address) {}
-    __device__ __forceinline__ unsigned keys(int stage) const { return address + KEYS + stage * KTile::BYTES; }
-    __device__ __forceinline__ unsigned values(int stage) const { return address + VALUES + stage * VTile::BYTES; }
-    __device__ __forceinline__ unsigned queries(int stage) const { return address + QUERIES + stage * QTile::BYTES; }
-    __device__ __forceinline__ unsigned douts(int stage) const { return address + DOUTS + stage * OutTile::BYTES; }
-    __device__ __forceinline__ unsigned dscores(int stage) const { return address + DSCORES + stage * DScoresTile::BYTES; }
+    DEVICE explicit Shared(unsigned address) : Blocks{address + PIPELINE}, address(address) {}
+    DEVICE unsigned keys(int stage) const { return address + KEYS + stage * KTile::BYTES; }
+    DEVICE unsigned values(int stage) const { return address + VALUES + stage * VTile::BYTES; }
+    DEVICE unsigned queries(int stage) const { return address + QUERIES + stage * QTile::BYTES; }
+    DEVICE unsigned douts(int stage) const { return address + DOUTS + stage * OutTile::BYTES; }
+    DEVICE unsigned dscores(int stage) const { return address + DSCORES + stage * DScoresTile::BYTES; }
     /// Of a consumer, or of both if they share their keys.
-    __device__ __forceinline__ unsigned other_dscores(int stage) const { return address + OTHER_DSCORES + stage * DScoresTile::BYTES; }
-    __device__ __forceinline__ unsigned other_keys() const { return address + OTHER_KEYS; }
-    __device__ __forceinline__ unsigned statistics(int stage) const { return address + STATISTICS + stage * STATISTICS_BYTES; }
+    DEVICE unsigned other_dscores(int stage) const { return address + OTHER_DSCORES + stage * DScoresTile::BYTES; }
+    DEVICE unsigned other_keys() const { return address + OTHER_KEYS; }
+    DEVICE unsigned statistics(int stage) const { return address + STATISTICS + stage * STATISTICS_BYTES; }
     /// Of lse (0) and of delta (1).
-    __device__ __forceinline__ unsigned weights(int consumer, int which) const {
+    DEVICE unsigned weights(int consumer, int which) const {
         return address + WEIGHTS + (CONSUMERS_OF_WEIGHTS > 1 ? 2 * consumer + which : which) * Statistics<Dtype>::WEIGHT_BYTES;
     }
 };
 
-__device__ __forceinline__ Context context_of(const Params& params, const KeyWork& work, int head) {
+DEVICE Context context_of(const Params& params, const KeyWork& work, int head) {
     return make_context(params, work, head, work.kv_head);
 }
 
 // ---------------------------------------------------------------- the producer
 
-__device__ __forceinline__ int first_own_key(const KeyWork& work, int share) {
+DEVICE int first_own_key(const KeyWork& work, int share) {
     return KvOrder::position(work.kv_block * BLOCK_KV + share * OWN_KEYS);
 }
 
 /// The number of the block's head among those of k, of all sequences of a batch that isn't packed.
-__device__ __forceinline__ int key_head(const Params& params, const KeyWork& work) {
+DEVICE int key_head(const Params& params, const KeyWork& work) {
     return work.batch_index * params.num_kv_heads + work.kv_head;
 }
 
@@ -1547,7 +1479,7 @@ struct RangeFinder {
     const Shared& shared;
     int share;
 
-    __device__ __forceinline__ QueryRange range(const KeyWork& work, int head) const {
+    DEVICE QueryRange range(const KeyWork& work, int head) const {
         QueryRange range = {0, 0, 0, QOrder::end(work.q_len)};
         const int kv_first = first_own_key(work, share);
         // A pair goes through the tiles of both blocks, and needs dS of all their keys, those that don't exist included.
@@ -1563,7 +1495,7 @@ struct RangeFinder {
         return range;
     }
 
-    __device__ __forceinline__ void run() const {
+    DEVICE void run() const {
         while (true) {
             Shared::wait_for_ranges();
             int stage, head;
@@ -1583,20 +1515,20 @@ struct OwnKeys {
     int stage;
     unsigned parity;  // of its barriers
 
-    __device__ __forceinline__ int first_head() const { return shared.work(stage).kv_head * shared.group(params, stage); }
-    __device__ __forceinline__ int last_head() const { return first_head() + shared.group(params, stage) - 1; }
+    DEVICE int first_head() const { return shared.work(stage).kv_head * shared.group(params, stage); }
+    DEVICE int last_head() const { return first_head() + shared.group(params, stage) - 1; }
 
-    static __device__ __forceinline__ int own_share() { return thread_index() % KEY_SHARES; }
+    static DEVICE int own_share() { return thread_index() % KEY_SHARES; }
 
     /// Waits for what those who find ranges say of it.
-    __device__ __forceinline__ void begin_head(int head) const {
+    DEVICE void begin_head(int head) const {
         shared.wait_for_answers(params, stage, parity, head, head - first_head());
     }
 
-    __device__ __forceinline__ QueryRange range() const { return shared.range(stage, own_share()); }
+    DEVICE QueryRange range() const { return shared.range(stage, own_share()); }
 
     /// Of the tile from a slot on. One that reaches beyond the last query or the last key is never FULL.
-    __device__ __forceinline__ TileKind kind([[maybe_unused]] int head, int slot) const {
+    DEVICE TileKind kind([[maybe_unused]] int head, int slot) const {
         const KeyWork work = shared.work(stage);
         const QueryRange range = this->range();
         const int end = slot + BLOCK_Q, q_first = QOrder::first(slot), kv_first = first_own_key(work, own_share());
@@ -1615,27 +1547,27 @@ struct TileLoader {
     const Shared& shared;
     Ring<STAGES> queries{1};
 
-    __device__ __forceinline__ TileLoader(const Params& params, const TensorMap& q_map, const TensorMap& dout_map, const Shared& shared)
+    DEVICE TileLoader(const Params& params, const TensorMap& q_map, const TensorMap& dout_map, const Shared& shared)
         : params(params), q_map(q_map), dout_map(dout_map), shared(shared) {}
 
     /// The lane that writes and loads.
-    static __device__ __forceinline__ bool elected() { return thread_index() % 32 == 0; }
+    static DEVICE bool elected() { return thread_index() % 32 == 0; }
 
     /// The rows of the tensors that a block of keys, and a tile of queries, begin with.
-    static __device__ __forceinline__ int first_key(const KeyWork& work) {
+    static DEVICE int first_key(const KeyWork& work) {
         return work.kv_start + KvOrder::first(work.kv_block * BLOCK_KV);
     }
-    static __device__ __forceinline__ int first_query(const KeyWork& work, const QueryTile& tile) {
+    static DEVICE int first_query(const KeyWork& work, const QueryTile& tile) {
         return work.q_start + QOrder::first(tile.slot());
     }
 
     /// The first row block of a tile.
-    __device__ __forceinline__ int row_block(const KeyWork& work, const QueryTile& tile) const {
+    DEVICE int row_block(const KeyWork& work, const QueryTile& tile) const {
         return (int)first_row_block(params, work, tile.head) + tile.slot() / ROW_BLOCK;
     }
 
     /// Queries of a tile, to a stage that is free. By the elected lane.
-    __device__ __forceinline__ void load_queries(const KeyWork& work, const QueryTile& tile, int row_block) const {
+    DEVICE void load_queries(const KeyWork& work, const QueryTile& tile, int row_block) const {
         const unsigned full = shared.queries_full(queries.stage);
         const bool others = params.cu_seqlens_q != nullptr && tile.slot() + BLOCK_Q > work.q_len;
         shared.write(queries.stage, queries.parity ^ 1, {row_block, {tile.head, tile.word | (others ? QueryTile::SHARED : 0), tile.ends_head}});
@@ -1647,7 +1579,7 @@ struct TileLoader {
                   Shared::STATISTICS_BYTES, full);
     }
 
-    __device__ __forceinline__ void load_douts(const KeyWork& work, const QueryTile& tile) const {
+    DEVICE void load_douts(const KeyWork& work, const QueryTile& tile) const {
         const unsigned full = shared.douts_full(queries.stage);
         barrier_arrive_expecting(full, OutTile::BYTES);
         Cluster::load_panels<OutTile, QOrder>(shared.douts(queries.stage), dout_map, full, first_query(work, tile),
@@ -1658,7 +1590,7 @@ struct TileLoader {
 
 /// What block `index` of keys is. False if it has no keys: one of those that a packed batch has to spare, or of lengths that make no
 /// sense. Nobody adds for it, which is counted here.
-__device__ __forceinline__ bool find_block(const Params& params, int index, KeyWork& work) {
+DEVICE bool find_block(const Params& params, int index, KeyWork& work) {
     work = find_key_work<BLOCK_KV, Cluster>(params, index);
     if (KvOrder::first(work.kv_block * BLOCK_KV) < work.kv_len) return true;
     if (params.finished != nullptr) count_finished(params.finished + key_head(params, work), Shared::DQ_CONSUMER_WARPS);
@@ -1672,11 +1604,11 @@ struct Producer : TileLoader {
     Ring<KEY_STAGES> keys{1};
     unsigned values_parity = 1;
 
-    __device__ __forceinline__ Producer(const Params& params, const TensorMap& q_map, const TensorMap& k_map, const TensorMap& v_map,
+    DEVICE Producer(const Params& params, const TensorMap& q_map, const TensorMap& k_map, const TensorMap& v_map,
                                         const TensorMap& dout_map, const Shared& shared)
         : TileLoader(params, q_map, dout_map, shared), k_map(k_map), v_map(v_map) {}
 
-    __device__ __forceinline__ void load_keys(int order) {
+    DEVICE void load_keys(int order) {
         if (!elected()) return;
         shared.write_order(keys.stage, order);
         const unsigned full = shared.keys_full(keys.stage);
@@ -1689,7 +1621,7 @@ struct Producer : TileLoader {
             tma_load(shared.other_keys(), k_map, full, Cluster::rank() * 64, (work.kv_block ^ 1) * BLOCK_KV, head, batch);
     }
 
-    __device__ __forceinline__ void load_values() {
+    DEVICE void load_values() {
         barrier_wait(shared.values_empty(), values_parity);
         values_parity ^= 1;
         if (!elected()) return;
@@ -1699,20 +1631,20 @@ struct Producer : TileLoader {
                                          coordinate(work.batch_index, params.v_stride_batch));
     }
 
-    __device__ __forceinline__ void load_queries(const QueryTile& tile) {
+    DEVICE void load_queries(const QueryTile& tile) {
         barrier_wait(shared.queries_empty(queries.stage), queries.parity);
         if (!elected()) return;
         const KeyWork work = shared.work(keys.stage);
         TileLoader::load_queries(work, tile, row_block(work, tile));
     }
 
-    __device__ __forceinline__ void load_douts(const QueryTile& tile) {
+    DEVICE void load_douts(const QueryTile& tile) {
         barrier_wait(shared.douts_empty(queries.stage), queries.parity);
         if (elected()) TileLoader::load_douts(shared.work(keys.stage), tile);
     }
 
     /// As `next_key_tile`. In a cluster the first block asks for both, and tells the other: as often as there have been stages of keys.
-    __device__ __forceinline__ int next_block(int index) const {
+    DEVICE int next_block(int index) const {
         if (Cluster::blocks() == 1 || params.next_block == nullptr) return next_key_tile(params, index);
         if (Cluster::rank() == 0) {
             if (elected()) index = 2 * atomicAdd(params.next_block, 1);
@@ -1730,7 +1662,7 @@ struct Producer : TileLoader {
     }
 
     /// All that a block of keys needs. False if it has none.
-    __device__ __forceinline__ bool begin_block(int index) {
+    DEVICE bool begin_block(int index) {
         KeyWork work;
         if (!find_block(params, index, work)) return false;
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
@@ -1739,7 +1671,7 @@ struct Producer : TileLoader {
         return true;
     }
 
-    __device__ __forceinline__ void load_block() {
+    DEVICE void load_block() {
         const OwnKeys own = {params, shared, keys.stage, keys.parity};
         QueryTiles<BLOCK_Q, OwnKeys> tiles(own, own.first_head());
         const int parity = keys.parity == 0 ? KEYS_PARITY : 0;
@@ -1756,7 +1688,7 @@ struct Producer : TileLoader {
         keys.advance();
     }
 
-    __device__ __forceinline__ void run() {
+    DEVICE void run() {
         for (int index = next_block(-1); index >= 0; index = next_block(index))
             if (begin_block(index)) load_block();
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
@@ -1766,8 +1698,8 @@ struct Producer : TileLoader {
     }
 };
 
-__device__ __forceinline__ void run_producer(const Params& params, const TensorMap& q_map, const TensorMap& k_map, const TensorMap& v_map,
-                                             const TensorMap& dout_map, const Shared& shared, int warp) {
+DEVICE void run_producer(const Params& params, const TensorMap& q_map, const TensorMap& k_map, const TensorMap& v_map,
+                         const TensorMap& dout_map, const Shared& shared, int warp) {
     if (warp == 0) {
         Producer producer(params, q_map, k_map, v_map, dout_map, shared);
         producer.run();
@@ -1789,22 +1721,20 @@ struct Probs {
     const Scores& scores;
     Operand& words;
 
-    __device__ __forceinline__ void begin(unsigned) {}
-    __device__ __forceinline__ void put(int, int, float, float) {}
+    DEVICE void begin(unsigned) {}
+    DEVICE void put(int, int, float, float) {}
 
     /// Those of the steps FIRST to LAST - 1.
-    template <int FIRST, int LAST>
-    __device__ __forceinline__ void round() {
-#pragma unroll
-        for (int i = 4 * FIRST; i < 4 * LAST; ++i) {
+    template <int FIRST, int LAST> DEVICE void round() {
+        UNROLL for (int i = 4 * FIRST; i < 4 * LAST; ++i) {
             const float(&four)[4] = scores[0][i / 2];
             word_of(words, i / 2, i % 2) = Dtype::pack(four[i % 2 * 2], four[i % 2 * 2 + 1]);
         }
     }
 };
 
-__device__ __forceinline__ bool keeps_pair([[maybe_unused]] const Params& params, [[maybe_unused]] const Context& context,
-                                           [[maybe_unused]] const Row& row, [[maybe_unused]] int kv_idx) {
+DEVICE bool keeps_pair([[maybe_unused]] const Params& params, [[maybe_unused]] const Context& context,
+                       [[maybe_unused]] const Row& row, [[maybe_unused]] int kv_idx) {
     bool kept = true;
     kept = keep(params, context, row, kv_idx);
     return kept;
@@ -1815,13 +1745,13 @@ __device__ __forceinline__ bool keeps_pair([[maybe_unused]] const Params& params
 struct KeptPairs {
     unsigned bits = ~0u;
 
-    __device__ __forceinline__ bool has(int n, int r, int side) const { return bits >> (4 * n + 2 * r + side) & 1; }
+    DEVICE bool has(int n, int r, int side) const { return bits >> (4 * n + 2 * r + side) & 1; }
 
     /// Moves the next fragment's bits to where fragment 0 has them.
-    __device__ __forceinline__ void advance() { bits = opaque(bits >> 4); }
+    DEVICE void advance() { bits = opaque(bits >> 4); }
 
     /// Where rows are read from inputs, each lane makes one, and hands out what it has read.
-    __device__ __forceinline__ void find(const Params& params, const Context& context, int q_first, int kv_first) {
+    DEVICE void find(const Params& params, const Context& context, int q_first, int kv_first) {
         const int own = kv_first + own_thread() % 32 / 4, kv_last = context.kv_len - 1;
         const int kv_idx[2] = {min(own, kv_last), min(own + 8, kv_last)};
         bits = 0;
@@ -1829,11 +1759,9 @@ struct KeptPairs {
         for (int part = 0; part < PART_Q / 32; ++part, q_first += 32) {
             const int queries = context.q_len - q_first;
             [[maybe_unused]] const Row made = make_row(params, context, q_first + min((int)own_thread() % 32, queries - 1));
-#pragma unroll 1
-            for (int column = own_thread() % 4 * 2; column < 32; column += 8) {
+            NO_UNROLL for (int column = own_thread() % 4 * 2; column < 32; column += 8) {
                 unsigned four = 0;
-#pragma unroll
-                for (int side = 0; side < 2; ++side) {
+                UNROLL for (int side = 0; side < 2; ++side) {
                     const int query = column + side;
                     const Row row = make_row(params, context, q_first + query);
                     const bool inside = query < queries;
@@ -1849,7 +1777,7 @@ struct KeptPairs {
     }
 };
 /// What makes up for the pairs that dropout drops.
-__device__ __forceinline__ float dropout_scale([[maybe_unused]] const Params& params) {
+DEVICE float dropout_scale([[maybe_unused]] const Params& params) {
     float scale = 1;
     return scale;
 }
@@ -1867,18 +1795,18 @@ struct Pairs {
     Replay<1, 16> replay;
 
     /// Before the pairs of a tile and its head. Dropout needs to know which they are.
-    __device__ __forceinline__ void begin_tile([[maybe_unused]] const Context& context, [[maybe_unused]] int q_first,
-                                               [[maybe_unused]] int kv_first) {}
+    DEVICE void begin_tile([[maybe_unused]] const Context& context, [[maybe_unused]] int q_first,
+                           [[maybe_unused]] int kv_first) {}
 
     /// What the score lines make of a product, and its derivative.
-    __device__ __forceinline__ ScoreGradient modified([[maybe_unused]] const Context& context, [[maybe_unused]] const Row& row,
-                                                      [[maybe_unused]] int kv_idx, float score) const {
+    DEVICE ScoreGradient modified([[maybe_unused]] const Context& context, [[maybe_unused]] const Row& row,
+                                  [[maybe_unused]] int kv_idx, float score) const {
         ScoreGradient found = {score, 1};
         return found;
     }
 
     /// Products to what P is computed of, where all is kept and no score lines are.
-    __device__ __forceinline__ void scale() {
+    DEVICE void scale() {
         each_pair(scores, [&](int, int, int, float& x, float& y) {
             x = recompute.exponent(x);
             y = recompute.exponent(y);
@@ -1886,7 +1814,7 @@ struct Pairs {
     }
 
     /// Products to what P is computed of, in a tile of which all is kept.
-    __device__ __forceinline__ void modify(const Context& context, int q_first, int kv_first) {
+    DEVICE void modify(const Context& context, int q_first, int kv_first) {
         kv_first = opaque(kv_first + KvOrder::offset(own_thread() % 32 / 4));
         visit<WHOLE_STEP>([&](int column, int side, int r, float& x) {
             const int q_idx = q_first + QOrder::offset(column) + QOrder::offset(side), kv_idx = kv_first + KvOrder::offset(8 * r);
@@ -1897,7 +1825,7 @@ struct Pairs {
     }
 
     /// Products to what P is computed of, in any tile. With MASKS_AHEAD `kept_pairs` is what is kept of it.
-    __device__ __forceinline__ void modify_and_mask(const Context& context, int q_first, int kv_first, KeptPairs kept_pairs) {
+    DEVICE void modify_and_mask(const Context& context, int q_first, int kv_first, KeptPairs kept_pairs) {
         const int q_last = context.q_len - 1, kv_last = context.kv_len - 1;
         kv_first = opaque(kv_first + KvOrder::offset(own_thread() % 32 / 4));
         visit<SCORE_STEP>([&](int column, int side, int r, float& x) {
@@ -1915,7 +1843,7 @@ struct Pairs {
     }
 
     /// Products to what P is computed of, as far as they are kept.
-    __device__ __forceinline__ void mask(const KeptPairs& kept) {
+    DEVICE void mask(const KeptPairs& kept) {
         each_pair(scores, [&](int n, int r, int, float& x, float& y) {
             x = kept.has(n, r, 0) ? recompute.exponent(x) : NEGATIVE_INFINITY;
             y = kept.has(n, r, 1) ? recompute.exponent(y) : NEGATIVE_INFINITY;
@@ -1924,8 +1852,7 @@ struct Pairs {
 
     /// Each score, by change(column, side, r, x), which returns its factor. Of a query all keys at once: what depends on it
     /// alone is computed once, and held for as long. `next()` comes after each fragment.
-    template <int STEP, class Change, class Next>
-    __device__ __forceinline__ void visit(Change change, Next next) {
+    template <int STEP, class Change, class Next> DEVICE void visit(Change change, Next next) {
         each_fragment<STEP>(scores, [&](int n, int column, float (&x)[4]) {
             float dscore_factors[4];
 #pragma unroll
@@ -1936,7 +1863,7 @@ struct Pairs {
 
     /// P, without what dropout drops, and in place of the exponents what dS is a multiple of dP - delta by. Where delta
     /// isn't subtracted from it, dP of what is dropped counts as 0 there.
-    __device__ __forceinline__ void exponentiate() {
+    DEVICE void exponentiate() {
         each_pair(scores, [&](int n, int r, int, float& x, float& y) {
             const float prob_x = Recompute::prob(x), prob_y = Recompute::prob(y);
             probs.put(n, r, replay.keeps(0, n, r, 0) ? prob_x : 0, replay.keeps(0, n, r, 1) ? prob_y : 0);
@@ -1949,34 +1876,29 @@ struct Pairs {
         });
     }
     /// dS, in place of dP. Where its factors were spilled, they have been multiplied by.
-    __device__ __forceinline__ void differentiate() {
-#pragma unroll
-        for (int i = 0; i < 4 * Q_TILES; ++i) dprobs[0][i / 4][i % 4] *= scores[0][i / 4][i % 4];
+    DEVICE void differentiate() {
+        UNROLL for (int i = 0; i < 4 * Q_TILES; ++i) dprobs[0][i / 4][i % 4] *= scores[0][i / 4][i % 4];
     }
 
     /// dS with 16 bits.
-    __device__ __forceinline__ void round_dscores() {
+    DEVICE void round_dscores() {
         each_pair(dprobs, [&](int n, int r, int, float x, float y) { word_of(dscores, n, r) = Dtype::pack(x, y); });
     }
 
     // ---------------------------------------------------------------- learnable inputs
 
     /// `differentiate` where inputs get a gradient: what dS adds to them is summed up.
-    template <class Learned>
-    __device__ __forceinline__ void learn(Learned& learned, const Context& context, int q_first, int kv_first) {
+    template <class Learned> DEVICE void learn(Learned& learned, const Context& context, int q_first, int kv_first) {
         const int q_last = context.q_len - 1, kv_last = context.kv_len - 1;
         const int own = opaque(kv_first + KvOrder::offset(own_thread() % 32 / 4));
         learned.begin_tile(params, context, q_first, min(q_first + QOrder::offset(PART_Q - 1), q_last), kv_first,
                            min(kv_first + KvOrder::offset(15), kv_last));
         const int lane_column = own_thread() % 4 * 2;
-#pragma unroll
-        for (int n = 0; n < Q_TILES; ++n) {
+        UNROLL for (int n = 0; n < Q_TILES; ++n) {
             const int column = lane_column + 8 * n;
-#pragma unroll
-            for (int side = 0; side < 2; ++side) {
+            UNROLL for (int side = 0; side < 2; ++side) {
                 const Row row = make_row(params, context, min(q_first + QOrder::offset(column) + QOrder::offset(side), q_last));
-#pragma unroll
-                for (int r = 0; r < 2; ++r) {
+                UNROLL for (int r = 0; r < 2; ++r) {
                     const int kv_idx = min(own + KvOrder::offset(8 * r), kv_last);
                     float& x = dprobs[0][n][2 * r + side];
                     if (!SPILLS_DSCORE_FACTORS) x *= scores[0][n][2 * r + side];
@@ -1984,8 +1906,7 @@ struct Pairs {
                 }
             }
         }
-#pragma unroll
-        for (int side = 0; side < 2; ++side) {
+        UNROLL for (int side = 0; side < 2; ++side) {
             const int q_idx = q_first + QOrder::offset(own_query(side));
             if (own_query(side) < PART_Q & q_idx <= q_last)
                 learned.row(side, params, context, make_row(params, context, q_idx), min(kv_first, kv_last));
@@ -1996,13 +1917,11 @@ struct Pairs {
     /// The rest of it, for pairs that aren't known to have one entry of an input: from dS as the warp has stored it, with the
     /// tile's first query at `target`. Each lane goes along a diagonal, since many tables are read by the distance of a pair.
     template <class Learned>
-    __device__ __forceinline__ void learn_apart(Learned& learned, const Context& context, int q_first, int kv_first,
-                                                unsigned target) {
+    DEVICE void learn_apart(Learned& learned, const Context& context, int q_first, int kv_first, unsigned target) {
         if (learned.in_one_place()) return;
         __syncwarp();
         const int lane = own_thread() % 32, first_column = own_thread() / 32 % 4 * 16;
-#pragma unroll 1
-        for (int step = 0; step < PART_Q / 2; ++step) {
+        NO_UNROLL for (int step = 0; step < PART_Q / 2; ++step) {
             const int key = step % 16, query = (lane + step / 16 * 32 + key) % PART_Q, column = first_column + key;
             const int q_idx = q_first + QOrder::offset(query), kv_idx = kv_first + KvOrder::offset(key);
             if (q_idx >= context.q_len | kv_idx >= context.kv_len) continue;
@@ -2023,8 +1942,8 @@ struct Pairs {
     " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
-__device__ __forceinline__ void multiply_keys_queries_async(float (&sum)[8][4],
-    unsigned long long a, unsigned long long b, int accumulate) {
+DEVICE void multiply_keys_queries_async(float (&sum)[8][4], unsigned long long a, unsigned long long b,
+                                        int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
@@ -2044,8 +1963,7 @@ __device__ __forceinline__ void multiply_keys_queries_async(float (&sum)[8][4],
     " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
-__device__ __forceinline__ void multiply_values_dout_async(float (&sum)[8][4],
-    unsigned long long a, unsigned long long b, int accumulate) {
+DEVICE void multiply_values_dout_async(float (&sum)[8][4], unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
@@ -2065,8 +1983,7 @@ __device__ __forceinline__ void multiply_values_dout_async(float (&sum)[8][4],
     " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
-__device__ __forceinline__ void multiply_statistics_async(float (&sum)[8][4],
-    unsigned long long a, unsigned long long b, int accumulate) {
+DEVICE void multiply_statistics_async(float (&sum)[8][4], unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
@@ -2086,8 +2003,8 @@ __device__ __forceinline__ void multiply_statistics_async(float (&sum)[8][4],
     " %56, %57, %58, %59, %60, %61, %62, %63" \
     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
-__device__ __forceinline__ void add_key_gradient_async(float (&sum)[16][4],
-    const unsigned (&a)[4][4], unsigned long long b, int accumulate) {
+DEVICE void add_key_gradient_async(float (&sum)[16][4], const unsigned (&a)[4][4], unsigned long long b,
+                                   int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
@@ -2109,8 +2026,8 @@ __device__ __forceinline__ void add_key_gradient_async(float (&sum)[16][4],
     " %56, %57, %58, %59, %60, %61, %62, %63" \
     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
-__device__ __forceinline__ void add_value_gradient_async(float (&sum)[16][4],
-    const unsigned (&a)[1][4], unsigned long long b, int accumulate) {
+DEVICE void add_value_gradient_async(float (&sum)[16][4], const unsigned (&a)[1][4], unsigned long long b,
+                                     int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
@@ -2136,59 +2053,59 @@ struct ConsumerProducts {
     Operand probs;    // P with 16 bits, as dV takes it
     Operand dscores;  // dS with 16 bits
 
-    __device__ __forceinline__ ConsumerProducts(const Params& params, const Shared& shared)
+    DEVICE ConsumerProducts(const Params& params, const Shared& shared)
         : params(params), shared(shared), consumer_release(shared.address), kept_row(transposed_row<DScoresTile>(0)) {}
 
     /// Made anew where factors of dS are spilled: registers are few there.
-    __device__ __forceinline__ unsigned own_row() const { return SPILLS_DSCORE_FACTORS ? transposed_row<DScoresTile>(0) : kept_row; }
+    DEVICE unsigned own_row() const { return SPILLS_DSCORE_FACTORS ? transposed_row<DScoresTile>(0) : kept_row; }
 
     /// Which of the consumers this is. Asked for anew with each tile, while that is on its way.
-    __device__ __forceinline__ void find_number() { number = uniform(own_thread() / 128); }
+    DEVICE void find_number() { number = uniform(own_thread() / 128); }
 
-    __device__ __forceinline__ int strip_number(int strip) const { return (KEY_SHARES > 1 ? number : 0) * STRIPS + strip; }
+    DEVICE int strip_number(int strip) const { return (KEY_SHARES > 1 ? number : 0) * STRIPS + strip; }
 
     /// Of the block's keys. Of the block nothing is kept in registers but this: it says where the rest is.
-    __device__ __forceinline__ int key_stage() const { return (keys_at - shared.keys(0)) / KTile::BYTES; }
+    DEVICE int key_stage() const { return (keys_at - shared.keys(0)) / KTile::BYTES; }
     /// Where the values are: beside the keys, in stages of theirs, or in a stage that they have alone.
-    __device__ __forceinline__ unsigned values_at() const {
+    DEVICE unsigned values_at() const {
         if (Shared::VALUE_STAGES == 1) return shared.values(0);
         return keys_at + (Shared::VALUES - Shared::KEYS) + key_stage() * (VTile::BYTES - KTile::BYTES);
     }
-    __device__ __forceinline__ KeyWork work() const { return shared.work(key_stage()); }
-    __device__ __forceinline__ Ring<KEY_STAGES> keys() const {
+    DEVICE KeyWork work() const { return shared.work(key_stage()); }
+    DEVICE Ring<KEY_STAGES> keys() const {
         Ring<KEY_STAGES> keys(shared.order(key_stage()) / KEYS_PARITY % 2);
         keys.stage = key_stage();
         return keys;
     }
 
     /// The first key of the warp in a strip.
-    __device__ __forceinline__ int first_key(const KeyWork& work, int strip) const {
+    DEVICE int first_key(const KeyWork& work, int strip) const {
         return KvOrder::position(work.kv_block * BLOCK_KV + strip_number(strip) * 64 + own_thread() % 128 / 32 * 16);
     }
 
     /// Where dS of a part of the tile's rows, and of a strip's keys, is.
-    __device__ __forceinline__ unsigned dscores_at(int strip, int part) const {
+    DEVICE unsigned dscores_at(int strip, int part) const {
         return shared.dscores(queries.stage()) + strip_number(strip) * DScoresTile::panel(8) + part * PART_Q * 128;
     }
 
     /// The first query of a part of a tile.
-    static __device__ __forceinline__ int first_query(const QueryTile& tile, int part) {
+    static DEVICE int first_query(const QueryTile& tile, int part) {
         return QOrder::position(tile.slot() + part * PART_Q);
     }
 
     // ---------------------------------------------------------------- products
 
     /// An address that all parts of a tile share. Descriptors made of it ahead of their loop would take registers from it.
-    static __device__ __forceinline__ unsigned of_part(unsigned address) { return PARTS > 1 ? opaque((int)address) : address; }
+    static DEVICE unsigned of_part(unsigned address) { return PARTS > 1 ? opaque((int)address) : address; }
 
     /// Adds minus the lse of the tile's queries, or minus their delta, to the accumulators; `begin`: to nothing.
-    __device__ __forceinline__ void multiply_statistics(int which, int part, bool begin) {
+    DEVICE void multiply_statistics(int which, int part, bool begin) {
         const unsigned address = shared.statistics(queries.stage()) + part * PART_Q * Statistics<Dtype>::ROW_BYTES;
         multiply_statistics_async<RowSteps, RowSteps>((which == 0 ? scores : dprobs)[0], weights_descriptor(shared.weights(number, which)),
                                                       statistics_descriptor(address), !begin);
     }
 
-    __device__ __forceinline__ void start_scores(int strip, int part) {
+    DEVICE void start_scores(int strip, int part) {
         const unsigned long long k = descriptor(of_part(keys_at + strip_number(strip) * 64 * 128), 16);
         const unsigned long long q = descriptor(shared.queries(queries.stage()) + part * PART_Q * 128, 16);
         forget(scores);
@@ -2198,7 +2115,7 @@ struct ConsumerProducts {
         wgmma_commit();
     }
 
-    __device__ __forceinline__ void start_dprobs(int strip, int part) {
+    DEVICE void start_dprobs(int strip, int part) {
         const unsigned long long v = descriptor(of_part(values_at() + strip_number(strip) * 64 * 128), 16);
         const unsigned long long dout = descriptor(shared.douts(queries.stage()) + part * PART_Q * 128, 16);
         forget(dprobs);
@@ -2209,8 +2126,7 @@ struct ConsumerProducts {
     }
 
     /// Adds what the steps FIRST to LAST - 1 of a part, 16 queries each, add to dV. Behind a `wgmma_fence`.
-    template <int FIRST, int LAST>
-    __device__ __forceinline__ void start_dv(ValueGradient& dv, int part) {
+    template <int FIRST, int LAST> DEVICE void start_dv(ValueGradient& dv, int part) {
         if constexpr (FIRST < LAST) {
             const unsigned long long dout = descriptor(shared.douts(queries.stage()) + part * PART_Q * 128, BLOCK_Q * 128);
             add_value_gradient_async<RowSteps>(dv[0], step_of(probs, FIRST), dout + RowSteps::at(FIRST), 1);
@@ -2220,15 +2136,14 @@ struct ConsumerProducts {
     }
 
     /// `pin` of those operands.
-    template <int FIRST, int LAST>
-    __device__ __forceinline__ void pin_probs() {
+    template <int FIRST, int LAST> DEVICE void pin_probs() {
         if constexpr (FIRST < LAST) {
             pin_operand(step_of(probs, FIRST));
             pin_probs<FIRST + 1, LAST>();
         }
     }
 
-    __device__ __forceinline__ void start_dk(KeyGradient& dk, int part) {
+    DEVICE void start_dk(KeyGradient& dk, int part) {
         const unsigned long long q = descriptor(shared.queries(queries.stage()) + part * PART_Q * 128, BLOCK_Q * 128);
         wgmma_fence();
         add_key_gradient_async<RowSteps>(dk[0], dscores, q, 1);
@@ -2236,7 +2151,7 @@ struct ConsumerProducts {
     }
 
     /// The stage of the tile before.
-    __device__ __forceinline__ int stage_before() const { return queries.stage() == 0 ? STAGES - 1 : queries.stage() - 1; }
+    DEVICE int stage_before() const { return queries.stage() == 0 ? STAGES - 1 : queries.stage() - 1; }
 };
 /// A warpgroup that owns STRIPS * 64 keys of a block. `Own` is what derives from it: what it makes of a tile of queries, and of
 /// which gradients of the keys it holds sums.
@@ -2246,19 +2161,19 @@ struct BlockConsumer : ConsumerProducts {
     // ---------------------------------------------------------------- a tile of queries
 
     /// The context of the tile's head. Made anew for each tile: kept, it would take registers from the products.
-    __device__ __forceinline__ Context context() const {
+    DEVICE Context context() const {
         return context_of(params, work(), shared.head(queries.stage(), queries.parity()));
     }
 
     /// What the mask keeps of a strip and part of a tile, where that can be known before scores.
-    __device__ __forceinline__ KeptPairs find_kept(const QueryTile& tile, int strip, int part) const {
+    DEVICE KeptPairs find_kept(const QueryTile& tile, int strip, int part) const {
         KeptPairs kept;
         if (MASKS_AHEAD && !(tile.full() >> number & 1))
             kept.find(params, context(), first_query(tile, part), first_key(work(), strip));
         return kept;
     }
 
-    __device__ __forceinline__ void modify(Pairs& pairs, const QueryTile& tile, int strip, int part, const KeptPairs& kept) {
+    DEVICE void modify(Pairs& pairs, const QueryTile& tile, int strip, int part, const KeptPairs& kept) {
         const bool full = tile.full() >> number & 1;
         if (full && !ASKS_ALWAYS) return pairs.scale();
         if (MASKS_AHEAD && !ASKS_ALWAYS) return pairs.mask(kept);
@@ -2271,20 +2186,18 @@ struct BlockConsumer : ConsumerProducts {
     }
 
     /// Stores dS for who makes dQ of it.
-    __device__ __forceinline__ void store_dscores(int strip, int part) {
+    DEVICE void store_dscores(int strip, int part) {
         const unsigned row = dscores_at(strip, part) + own_row();
 #pragma unroll
         for (int step = 0; step < PART_Q / 16; ++step) store_matrices_transposed(row + step * 16 * 128, dscores[step]);
     }
 
-    template <int N_TILES>
-    static __device__ __forceinline__ void set_zero(float (&sums)[1][N_TILES][4]) {
-#pragma unroll
-        for (int i = 0; i < 4 * N_TILES; ++i) sums[0][i / 4][i % 4] = 0;
+    template <int N_TILES> static DEVICE void set_zero(float (&sums)[1][N_TILES][4]) {
+        UNROLL for (int i = 0; i < 4 * N_TILES; ++i) sums[0][i / 4][i % 4] = 0;
     }
 
     /// Zeros in place of the rows of another sequence. Both consumers write them, each for itself.
-    __device__ __forceinline__ void clear_others(const QueryTile& tile) {
+    DEVICE void clear_others(const QueryTile& tile) {
         const int rows = work().q_len - tile.slot();
         barrier_wait(shared.douts_full(queries.stage()), queries.parity());
         clear_rows<QTile, 128>(shared.queries(queries.stage()), rows, 1 + number);
@@ -2293,8 +2206,7 @@ struct BlockConsumer : ConsumerProducts {
 
     // ---------------------------------------------------------------- a block of keys
 
-    template <class Own>
-    __device__ __forceinline__ void work_on_tiles(Own& own, Pairs& pairs) {
+    template <class Own> DEVICE void work_on_tiles(Own& own, Pairs& pairs) {
         while (true) {
             // FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
             find_number();
@@ -2308,7 +2220,7 @@ struct BlockConsumer : ConsumerProducts {
     }
 
     /// What the products of a block need besides its tiles: see `prepare_keys` and `Statistics`.
-    __device__ __forceinline__ Pairs begin_block(int order) {
+    DEVICE Pairs begin_block(int order) {
         const KeyWork work = this->work();
         const Context context = context_of(params, work, 0);
         shared.wait_for_values(order);
@@ -2326,17 +2238,17 @@ struct BlockConsumer : ConsumerProducts {
     }
 
     /// The first row of dK and of dV of the block's sequence and head.
-    __device__ __forceinline__ Element* dk_rows(const KeyWork& work) const {
+    DEVICE Element* dk_rows(const KeyWork& work) const {
         return params.dk + work.batch_index * params.dk_stride_batch + work.kv_head * params.dk_stride_head;
     }
-    __device__ __forceinline__ Element* dv_rows(const KeyWork& work) const {
+    DEVICE Element* dv_rows(const KeyWork& work) const {
         return params.dv + work.batch_index * params.dv_stride_batch + work.kv_head * params.dv_stride_head;
     }
 
     /// Stores the warp's rows of a gradient, times `factor`.
     template <int COLUMNS, int N_TILES>
-    __device__ __forceinline__ void store(const KeyWork& work, Element* target, long long stride, int strip, float factor,
-                                          const float (&gradient)[1][N_TILES][4]) const {
+    DEVICE void store(const KeyWork& work, Element* target, long long stride, int strip, float factor,
+                      const float (&gradient)[1][N_TILES][4]) const {
         const int first = first_key(work, strip), rows = work.kv_len - first;
         const long long row = work.kv_start + (long long)first;
         const float factors[1][2] = {{factor, factor}};
@@ -2344,8 +2256,7 @@ struct BlockConsumer : ConsumerProducts {
     }
 
     /// Gives back where the block was.
-    template <class Own>
-    __device__ __forceinline__ Ring<KEY_STAGES> work_on_block(Own& own, int order) {
+    template <class Own> DEVICE Ring<KEY_STAGES> work_on_block(Own& own, int order) {
         find_number();
         // FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
         own.clear();
@@ -2362,8 +2273,7 @@ struct BlockConsumer : ConsumerProducts {
         return keys;
     }
 
-    template <class Own>
-    __device__ __forceinline__ void run(Own& own) {
+    template <class Own> DEVICE void run(Own& own) {
         for (Ring<KEY_STAGES> keys(0);; keys.advance()) {
             // FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
             barrier_wait(shared.keys_full(keys.stage), keys.parity);
@@ -2387,11 +2297,10 @@ struct Consumer : BlockConsumer {
     ValueGradient dv[STRIPS];
 
     /// Waits for all products; those of the tile before no longer need its queries.
-    __device__ __forceinline__ void finish_products() {
+    DEVICE void finish_products() {
         wgmma_wait<0>(scores);
         pin_operand(dscores);
-#pragma unroll
-        for (int strip = 0; strip < STRIPS; ++strip) pin(dk[strip]), pin(dv[strip]);
+        UNROLL for (int strip = 0; strip < STRIPS; ++strip) pin(dk[strip]), pin(dv[strip]);
         if (!pending) return;
         const int before = stage_before();
         consumer_release.arrive(shared.queries_empty(before));
@@ -2400,13 +2309,13 @@ struct Consumer : BlockConsumer {
     }
 
     /// Of a tile, all of it: who makes dQ may begin.
-    __device__ __forceinline__ void hand_over_dscores() {
+    DEVICE void hand_over_dscores() {
         fence_async();
         __syncwarp();
         warp_arrive(shared.dscores_full(queries.stage()));
     }
 
-    __device__ __forceinline__ void work_on_strip(Pairs& pairs, const QueryTile& tile, int strip, int part) {
+    DEVICE void work_on_strip(Pairs& pairs, const QueryTile& tile, int strip, int part) {
         const bool first = strip == 0 && part == 0;
         // FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
         start_scores(strip, part);
@@ -2451,11 +2360,10 @@ struct Consumer : BlockConsumer {
         if (DRAINS) pin_operand(dscores);
     }
 
-    __device__ __forceinline__ void work_on_tile(Pairs& pairs, const QueryTile& tile) {
+    DEVICE void work_on_tile(Pairs& pairs, const QueryTile& tile) {
         if (tile.live() >> number & 1) {
             if (tile.shared()) clear_others(tile);
-#pragma unroll 1
-            for (int part = 0; part < PARTS; ++part) {
+            NO_UNROLL for (int part = 0; part < PARTS; ++part) {
                 work_on_strip(pairs, tile, 0, part);
                 if (STRIPS > 1) work_on_strip(pairs, tile, 1, part);
             }
@@ -2467,7 +2375,7 @@ struct Consumer : BlockConsumer {
     }
 
     /// None of the warpgroup's keys matters to the tile.
-    __device__ __forceinline__ void skip() {
+    DEVICE void skip() {
         finish_products();
         barrier_wait(shared.douts_full(queries.stage()), queries.parity());
         barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
@@ -2477,12 +2385,10 @@ struct Consumer : BlockConsumer {
     }
 
     /// Adds what the tiles of a head have summed up to memory.
-    __device__ __forceinline__ void finish_head() {
+    DEVICE void finish_head() {
         const Context context = this->context();
-#pragma unroll
-        for (int strip = 0; strip < STRIPS; ++strip) {
-#pragma unroll
-            for (int key = 0; key < 2; ++key) {
+        UNROLL for (int strip = 0; strip < STRIPS; ++strip) {
+            UNROLL for (int key = 0; key < 2; ++key) {
                 const int kv_idx = first_key(work(), strip) + KvOrder::offset(8 * key) + KvOrder::offset(own_thread() % 32 / 4);
                 learned[strip].head(key, params, context, make_row(params, context, 0), min(kv_idx, context.kv_len - 1));
             }
@@ -2490,26 +2396,25 @@ struct Consumer : BlockConsumer {
         }
     }
 
-    __device__ __forceinline__ void clear() {
-#pragma unroll
-        for (int strip = 0; strip < STRIPS; ++strip) set_zero(dk[strip]), set_zero(dv[strip]);
+    DEVICE void clear() {
+        UNROLL for (int strip = 0; strip < STRIPS; ++strip) set_zero(dk[strip]), set_zero(dv[strip]);
     }
 
-    __device__ __forceinline__ void store_gradients(const KeyWork& work) const {
+    DEVICE void store_gradients(const KeyWork& work) const {
         const float scale = context_of(params, work, 0).scale;
         const float kept_scale = dropout_scale(params);
         store_strip(work, scale, kept_scale, 0);
         if (STRIPS > 1) store_strip(work, scale, kept_scale, 1);
     }
 
-    __device__ __forceinline__ void store_strip(const KeyWork& work, float dk_factor, float dv_factor, int strip) const {
+    DEVICE void store_strip(const KeyWork& work, float dk_factor, float dv_factor, int strip) const {
         Element *dk_rows = this->dk_rows(work), *dv_rows = this->dv_rows(work);
         store<HEAD_DIM>(work, dk_rows, params.dk_stride_row, strip, dk_factor, dk[strip]);
         store<VALUE_HEAD_DIM>(work, dv_rows, params.dv_stride_row, strip, dv_factor, dv[strip]);
     }
 };
 
-__device__ __forceinline__ void run_consumer(const Params& params, const Shared& shared, int) {
+DEVICE void run_consumer(const Params& params, const Shared& shared, int) {
     Consumer consumer(params, shared);
     consumer.run(consumer);
 }
@@ -2523,8 +2428,8 @@ __device__ __forceinline__ void run_consumer(const Params& params, const Shared&
     " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}, a, b, " #adds ", 1, 1, 0, 1;\n"
 template <class ASteps, class BSteps>
-__device__ __forceinline__ void multiply_query_gradient_async(float (&sum)[8][4],
-    unsigned long long a, unsigned long long b, int accumulate) {
+DEVICE void multiply_query_gradient_async(float (&sum)[8][4], unsigned long long a, unsigned long long b,
+                                          int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
@@ -2549,10 +2454,9 @@ struct DqConsumer {
 
     /// dS K over the keys of consumers FIRST to LAST, of COLUMNS columns; MORE: added to what is under way.
     template <int FIRST, int LAST, bool MORE = false>
-    static __device__ __forceinline__ void start(DqColumns& dq, unsigned long long dscores, unsigned long long k) {
+    static DEVICE void start(DqColumns& dq, unsigned long long dscores, unsigned long long k) {
         wgmma_fence();
-#pragma unroll
-        for (int consumer = FIRST; consumer <= LAST; ++consumer) {
+        UNROLL for (int consumer = FIRST; consumer <= LAST; ++consumer) {
             const int step = consumer * OWN_KEYS / 16;
             multiply_query_gradient_async<ColumnSteps<BLOCK_Q>, RowSteps>(
                 dq[0], dscores + ColumnSteps<BLOCK_Q>::at(step), k + RowSteps::at(step), MORE || consumer > FIRST);
@@ -2560,15 +2464,15 @@ struct DqConsumer {
         wgmma_commit();
     }
 
-    static __device__ __forceinline__ bool in_cluster() { return Cluster::blocks() > 1; }
+    static DEVICE bool in_cluster() { return Cluster::blocks() > 1; }
 
     /// Of dQ, those that the block makes.
-    static __device__ __forceinline__ int first_column() { return Cluster::rank() * DQ_COLUMNS; }
-    static __device__ __forceinline__ int end_column() { return in_cluster() ? first_column() + DQ_COLUMNS : PADDED_HEAD_DIM; }
+    static DEVICE int first_column() { return Cluster::rank() * DQ_COLUMNS; }
+    static DEVICE int end_column() { return in_cluster() ? first_column() + DQ_COLUMNS : PADDED_HEAD_DIM; }
 
     /// The block's dS goes to the other one of the pair, and that one's comes. Where it goes both dQ consumers are done with the tile two
     /// turns before: or no consumer would have written this one.
-    __device__ __forceinline__ void exchange() const {
+    DEVICE void exchange() const {
         if (threadIdx.x % 128 != 0) return;
         const unsigned full = shared.others_full(queries.stage);
         barrier_arrive_expecting(full, DScoresTile::BYTES);
@@ -2576,12 +2480,12 @@ struct DqConsumer {
     }
 
     /// Where sums have an order: this tile's turn in it, and that of those before is over.
-    __device__ __forceinline__ void take_turn(int row_block) {
+    DEVICE void take_turn(int row_block) {
         if (params.dq_semaphore != nullptr) semaphore.take_turn(row_block);
     }
 
     /// Columns from `column` on. What a consumer has skipped, it hasn't written.
-    __device__ __forceinline__ void add(const QueryTileInfo& info, int column) {
+    DEVICE void add(const QueryTileInfo& info, int column) {
         DqColumns dq;
         const unsigned long long dscores = descriptor(shared.dscores(queries.stage), 16);
         const unsigned long long k = descriptor(keys_at + column / 64 * KTile::panel(8), BLOCK_KV * 128);
@@ -2601,15 +2505,13 @@ struct DqConsumer {
         wgmma_wait<0>(dq);
         if (column + DQ_COLUMNS >= end_column()) consumer_release.arrive(shared.dscores_empty(queries.stage));
         if (factor != 1)
-#pragma unroll
-            for (int i = 0; i < DQ_COLUMNS / 2; ++i) dq[0][i / 4][i % 4] *= factor;
+            UNROLL for (int i = 0; i < DQ_COLUMNS / 2; ++i) dq[0][i / 4][i % 4] *= factor;
         const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
         float* sum = params.dq_sum + (info.row_block + warp) * (long long)(ROW_BLOCK * PADDED_HEAD_DIM) + column * ROW_BLOCK + lane * 4;
-#pragma unroll
-        for (int n = 0; n < DQ_COLUMNS / 8; ++n) add_four(sum + n * 128, dq[0][n]);
+        UNROLL for (int n = 0; n < DQ_COLUMNS / 8; ++n) add_four(sum + n * 128, dq[0][n]);
     }
 
-    __device__ __forceinline__ void work_on() {
+    DEVICE void work_on() {
         keys_at = uniform(shared.keys(keys.stage));
         const float scale = context_of(params, shared.work(keys.stage), 0).scale, effective = effective_scale<Dtype>(scale);
         // The kernel that rounds dQ knows the scale, if it is a number of the call.
@@ -2630,14 +2532,14 @@ struct DqConsumer {
     }
 
     /// The last keys of a sequence and head go first, see `find_key_work`.
-    __device__ __forceinline__ DqSemaphore semaphore_of(const KeyWork& work) const {
+    DEVICE DqSemaphore semaphore_of(const KeyWork& work) const {
         const int head = key_head(params, work), warp = threadIdx.x % 128 / 32;
         const int before = params.cu_seqlens_kv == nullptr ? 0 : work.kv_start / BLOCK_KV + work.sequence;
         return {params.dq_semaphore + (4LL * head + warp) * params.kv_blocks + before + work.kv_block,
                 (KvOrder::end(work.kv_len) - 1) / BLOCK_KV - work.kv_block};
     }
 
-    __device__ __forceinline__ void run() {
+    DEVICE void run() {
         while (true) {
             barrier_wait(shared.keys_full(keys.stage), keys.parity);
             const int order = shared.order(keys.stage);

@@ -2,23 +2,22 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    40  sizes
-//    54  leaf code: element.cuh 56, math.cuh 60, bf16.cuh 123, statistics_floats.cuh 145,
-//        lanes.cuh 168, layout.cuh 183, load_matrices.cuh 230, mma_16bit.cuh 241,
-//        low_bits_16bit.cuh 325, gradient_softmax.cuh 345, replay_all.cuh 363, grid.cuh 370,
-//        output.cuh 479, copy.cuh 554, tile_kind.cuh 627, tiles.cuh 631, pair_stream.cuh 698,
-//        row_blocks.cuh 778, tiles_1d.cuh 791
-//   840  causal: Params 842, Context 858, make_context 867, Row 874, make_row 879, keep 888,
-//        ScoreGradient 896, KvBounds 902, kv_bounds 906
-//   916  pairs
-//   957  leaf code, continued: kept_in_registers.cuh 959
-//   976  one tile of gradients
-//  1017  the kernel
-//  1075    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
-//  1080    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
-//  1082    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
-//  1085    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
-//  1090    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
+//    43  sizes
+//    57  leaf code: element.cuh 59, math.cuh 63, bf16.cuh 122, statistics_floats.cuh 144, lanes.cuh 166,
+//        layout.cuh 179, load_matrices.cuh 222, mma_16bit.cuh 233, low_bits_16bit.cuh 307, gradient_softmax.cuh 323,
+//        replay_all.cuh 341, grid.cuh 347, output.cuh 450, copy.cuh 519, tile_kind.cuh 589, tiles.cuh 593,
+//        pair_stream.cuh 658, row_blocks.cuh 736, tiles_1d.cuh 748
+//   794  causal: Params 796, Context 812, make_context 820, Row 826, make_row 831, keep 840, ScoreGradient 847,
+//        KvBounds 853, kv_bounds 857
+//   866  pairs
+//   907  leaf code, continued: kept_in_registers.cuh 909
+//   920  one tile of gradients
+//   956  the kernel
+//  1013    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
+//  1018    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
+//  1020    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
+//  1023    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1028    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -36,6 +35,10 @@
 //   full_begin = 0
 //   full_end = min(max((q_first + (q_offset + 1)), 0), kv_len)
 //   kv_end = min(max((q_last + (q_offset + 1)), 0), kv_len)
+
+#define DEVICE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
 
 // ---------------------------------------------------------------- sizes
 
@@ -62,7 +65,7 @@ struct bf16 { unsigned short bits; };
 [[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 /// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
-__device__ __forceinline__ float exp2_flushed(float x) {
+DEVICE float exp2_flushed(float x) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
@@ -72,7 +75,7 @@ __device__ __forceinline__ float exp2_flushed(float x) {
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
     static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
+    static DEVICE float power(float x) { return exp2_flushed(x); }
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
@@ -81,37 +84,33 @@ struct PowersOfTwo {
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
-__device__ __forceinline__ int uniform(int x) {
+DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
 
-__device__ __forceinline__ long long uniform_long(long long x) {
+DEVICE long long uniform_long(long long x) {
     const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
     return (long long)((unsigned long long)high << 32 | low);
 }
 
-template <class T>
-__device__ __forceinline__ T* uniform_pointer(T* x) {
-    return (T*)uniform_long((long long)x);
-}
+template <class T> DEVICE T* uniform_pointer(T* x) { return (T*)uniform_long((long long)x); }
 
 /// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
 /// the whole loop.
-__device__ __forceinline__ int opaque(int x) {
+DEVICE int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;
 }
 
-__device__ __forceinline__ long long opaque_long(long long x) {
+DEVICE long long opaque_long(long long x) {
     asm volatile("" : "+l"(x));
     return x;
 }
 
 /// `uniform` of a whole struct of 32-bit words.
-template <class T>
-__device__ __forceinline__ T uniform_struct(const T& x) {
+template <class T> DEVICE T uniform_struct(const T& x) {
     int words[sizeof(T) / 4];
     memcpy(words, &x, sizeof(T));
     for (int& word : words) word = uniform(word);
@@ -125,16 +124,16 @@ struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
-    static __device__ __forceinline__ unsigned pack(float low, float high) {
+    static DEVICE unsigned pack(float low, float high) {
         unsigned word;
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
 
-    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
+    static DEVICE void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 
     /// sum += a b
-    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    static DEVICE void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
             "{%0, %1, %2, %3};"
             : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
@@ -147,51 +146,45 @@ struct Dtype : PowersOfTwo {
 struct alignas(8) RowStatistics {
     float exponent, delta;
 
-    __device__ __forceinline__ const RowStatistics& at_first() const { return *this; }
+    DEVICE const RowStatistics& at_first() const { return *this; }
 
     /// The probability of a pair, 0 of one that isn't kept. `low_bits`: what the rounding of the score took from it, which is
     /// nothing to the operands of P V.
     template <class Dtype>
-    __device__ __forceinline__ float prob(bool kept, float score, float factor, [[maybe_unused]] float low_bits) const {
+    DEVICE float prob(bool kept, float score, float factor, [[maybe_unused]] float low_bits) const {
         return Dtype::power(kept ? fmaf(score, factor, -exponent) : NEGATIVE_INFINITY);
     }
 };
 
 /// Probabilities have the weight that lse gives them.
-template <int M_TILES>
-struct RowWeights {
-    __device__ __forceinline__ void add(int, int, float) {}
-    __device__ __forceinline__ float excess(int, int, float) const { return 0; }
-    __device__ __forceinline__ void tell(RowStatistics&, float) const {}
+template <int M_TILES> struct RowWeights {
+    DEVICE void add(int, int, float) {}
+    DEVICE float excess(int, int, float) const { return 0; }
+    DEVICE void tell(RowStatistics&, float) const {}
 };
 
 // ---- lanes.cuh
 // Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
 
 /// Of a tile of K.
-template <class KTile>
-__device__ __forceinline__ typename KTile::Lane key_lane(unsigned keys, int lane) {
+template <class KTile> DEVICE typename KTile::Lane key_lane(unsigned keys, int lane) {
     return KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
 
 /// Of a tile of Q, from `first_row` on.
-template <class QTile>
-__device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int first_row, int lane) {
+template <class QTile> DEVICE typename QTile::Lane query_lane(unsigned queries, int first_row, int lane) {
     return QTile::lane(queries, first_row + lane % 16, lane / 16);
 }
 
 // ---- layout.cuh
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-    return (unsigned)__cvta_generic_to_shared(pointer);
-}
+DEVICE unsigned shared_address(const void* pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
 
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-template <int ROW_COUNT, int BYTES_A_ROW>
-struct SharedTile {
+template <int ROW_COUNT, int BYTES_A_ROW> struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
     static constexpr int CHUNKS = ROW_BYTES / 16;
     static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
@@ -204,23 +197,22 @@ struct SharedTile {
     };
 
     /// Offset of a row's chunk within a panel of WIDTH bytes.
-    template <int WIDTH>
-    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
+    template <int WIDTH> static DEVICE unsigned in_panel(unsigned row, unsigned chunk) {
         const unsigned line = row / (128 / WIDTH);
         return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
     }
 
     /// Where a panel starts whose first chunk is `chunk`.
-    static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
+    static constexpr DEVICE unsigned panel(int chunk) { return chunk * 16 * ROWS; }
 
     /// `base` is the tile's address, a multiple of 128.
-    static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
+    static DEVICE Lane lane(unsigned base, int row, int chunk) {
         return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
     }
 
     /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
     /// must be a multiple of 8.
-    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
+    static DEVICE unsigned at(const Lane& lane, int row, int chunk) {
         if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
         if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
         return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
@@ -228,12 +220,12 @@ struct SharedTile {
 };
 
 // ---- load_matrices.cuh
-__device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
+DEVICE void load_matrices(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
 
-__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
+DEVICE void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
@@ -248,21 +240,18 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
 /// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
 /// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
 template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Overlapped>
-__device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
-                                                        const typename KTile::Lane& k_lane, Overlapped overlapped) {
+DEVICE void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
+                                    const typename KTile::Lane& k_lane, Overlapped overlapped) {
     constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
-#pragma unroll
-    for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
+    UNROLL for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
 #pragma unroll UNROLLED
     for (int step = 0; step < STEPS; ++step) {
         unsigned q[M_TILES][4];
         read_queries(step / Dtype::PARTS, q);
-#pragma unroll
-        for (int n = 0; n < N_TILES; n += 2) {
+        UNROLL for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
             load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
+            UNROLL for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
                 for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
@@ -273,16 +262,15 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
 
 /// M_TILES * 16 rows of Q, of 16 columns.
 template <class QTile, int M_TILES>
-__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
-#pragma unroll
-    for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+DEVICE void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
+    UNROLL for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
 }
 
 /// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Of more than 192 columns,
 /// 64 in each round of a loop.
 template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS <= 24 ? QTile::CHUNKS / 2 : 4, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
-                                                      int first_row, unsigned keys) {
+DEVICE void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries, int first_row,
+                                  unsigned keys) {
     auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
         load_queries<QTile>(q, query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
     };
@@ -292,29 +280,23 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
 /// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
 /// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
-__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
-                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
+DEVICE void multiply_probs_values(float (&out)[M_TILES][D_TILES][4], float (&scores)[M_TILES][N_TILES][4],
+                                  unsigned values, ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
-#pragma unroll
-    for (int n = 0; n < N_TILES; n += 2) {
+    UNROLL for (int n = 0; n < N_TILES; n += 2) {
         unsigned probs[M_TILES][4];
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
+        UNROLL for (int m = 0; m < M_TILES; ++m) {
+            UNROLL for (int half = 0; half < 2; ++half) {
                 float(&x)[4] = scores[m][n + half];
                 to_probs(m, x);
                 probs[m][2 * half] = Dtype::pack(x[0], x[1]);
                 probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
             }
         }
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
+        UNROLL for (int d = 0; d < D_TILES; d += 2) {
             unsigned v[4];
             load_matrices_transposed(v, VTile::at(v_lane, 8 * n, d));
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) {
+            UNROLL for (int m = 0; m < M_TILES; ++m) {
                 Dtype::mma(out[m][d], probs[m], v[0], v[1]);
                 Dtype::mma(out[m][d + 1], probs[m], v[2], v[3]);
             }
@@ -324,23 +306,19 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
 
 // ---- low_bits_16bit.cuh
 /// What rounding takes from scores, in units of theirs: nothing to speak of beside that of their operands.
-template <int M_TILES, int N_TILES>
-struct ScoreLowBits {
-    static __device__ __forceinline__ float of(int, int, int) { return 0; }
+template <int M_TILES, int N_TILES> struct ScoreLowBits {
+    static DEVICE float of(int, int, int) { return 0; }
 };
 
 /// The same, and what rounding took from each score.
 template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreLowBits<M_TILES, N_TILES>&,
-                                                      unsigned queries, int first_row, unsigned keys) {
+DEVICE void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreLowBits<M_TILES, N_TILES>&,
+                                  unsigned queries, int first_row, unsigned keys) {
     multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, first_row, keys);
 }
 
 /// What a block works on, for what comes after its loop: the loop leaves registers to keep it in.
-template <class Work, class Params>
-__device__ __forceinline__ const Work& found_again(const Work& work, const Params&) {
-    return work;
-}
+template <class Work, class Params> DEVICE const Work& found_again(const Work& work, const Params&) { return work; }
 
 // ---- gradient_softmax.cuh
 /// P = exp(score - lse), dS = P (dP - delta).
@@ -348,13 +326,13 @@ struct Gradient {
     float factor;
 
     /// `unit`: natural units in one unit of the scores.
-    __device__ __forceinline__ explicit Gradient(float unit) : factor(unit * Dtype::UNIT) {}
+    DEVICE explicit Gradient(float unit) : factor(unit * Dtype::UNIT) {}
 
     /// The probability, and the gradient of the score. `low_bits` is what rounding took from the score; `prob_gradient` is
     /// dP. A pair that isn't kept weighs nothing, whatever its score, and one of -inf in natural units neither: for them
     /// both are exactly 0, if dP and delta are finite.
-    __device__ __forceinline__ float of(bool kept, float score, [[maybe_unused]] float low_bits, float prob_gradient,
-                                        [[maybe_unused]] const RowStatistics& row, float& prob) const {
+    DEVICE float of(bool kept, float score, [[maybe_unused]] float low_bits, float prob_gradient,
+                    [[maybe_unused]] const RowStatistics& row, float& prob) const {
         prob = row.prob<Dtype>(kept, score, factor, low_bits);
         return prob * (prob_gradient - row.delta);
     }
@@ -362,9 +340,8 @@ struct Gradient {
 
 // ---- replay_all.cuh
 /// No dropout. The interface is that of replay_rows.cuh and replay_keys.cuh.
-template <int M_TILES, int KEYS>
-struct Replay {
-    __device__ __forceinline__ bool keeps(int, int, int, int) const { return true; }
+template <int M_TILES, int KEYS> struct Replay {
+    DEVICE bool keeps(int, int, int, int) const { return true; }
 };
 
 // ---- grid.cuh
@@ -377,18 +354,16 @@ struct Work {
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
-__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
+template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
-__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
-                                          int total) {
+DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
@@ -399,8 +374,7 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
 }
 
 /// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+template <class AnyWork, class Params> DEVICE void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
@@ -409,8 +383,7 @@ __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
-template <class AnyWork, class Params>
-__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+template <class AnyWork, class Params> DEVICE int query_offset(const Params& params, const AnyWork& work) {
     constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
     int offset = params.q_offset;
@@ -420,7 +393,7 @@ __device__ __forceinline__ int query_offset(const Params& params, const AnyWork&
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
-__device__ __forceinline__ int block_index() {
+DEVICE int block_index() {
     int index;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
     return index;
@@ -430,8 +403,7 @@ __device__ __forceinline__ int block_index() {
 /// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
-__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
-                                              int rows_each = 1) {
+DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
     if (cu_seqlens == nullptr) return;
     int low = 0, high = batch;  // the sequence is in [low, high)
     while (high - low > 1) {
@@ -447,7 +419,7 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
 /// `rows_each` rows. The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows
 /// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
 template <int BLOCK_Q, bool SPLITS = true, class Params>
-__device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
+DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
     const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
     const int swizzle = index / (params.head_swizzle * params.q_blocks), first = swizzle * params.head_swizzle;
@@ -464,8 +436,7 @@ __device__ __forceinline__ Work find_queries(const Params& params, int index, in
 }
 
 /// The work of this block in the q_outer grid.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
+template <int BLOCK_Q, class Params> DEVICE Work find_work(const Params& params, int heads, int rows_each) {
     Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
     work.q_block = uniform(work.q_block);
     work.split = uniform(work.split);
@@ -481,14 +452,13 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
 /// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
 /// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
+    template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
     }
 
     /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
     template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+    static DEVICE void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
         if constexpr (Stored::WORDS == 1) {
             const bool odd = lane % 2;
             unsigned low[1], high[1];
@@ -498,8 +468,7 @@ struct ColumnsInPairs {
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
             if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
+            UNROLL for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
                 if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
@@ -510,33 +479,29 @@ struct ColumnsInPairs {
 
 /// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
 /// elements.
-template <class Element, class Order>
-struct RowPlaces {
+template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
     int rows;
 
-    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
-    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
+    DEVICE bool holds(int slot) const { return Order::offset(slot) < rows; }
+    DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
 /// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
 /// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
-__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
-                                           const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                       const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
     const int column = Columns::template first<Stored>(lane);
-#pragma unroll
-    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+    UNROLL for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
         // Opaque, or they would be computed anew for each fragment.
         auto* address = places.target + opaque_long(places.offset(row) + column);
         const bool exists = places.holds(row);
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
+        UNROLL for (int d = 0; d < D_TILES; d += 2) {
             float x[2][2];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            UNROLL for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
             const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
             Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
         }
@@ -545,52 +510,49 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
 
 /// Stores the warp's rows of a tile whose row 0 goes to `target`.
 template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
-                                           int lane = threadIdx.x % 32) {
+DEVICE void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                       const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
+                       int lane = threadIdx.x % 32) {
     store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
 }
 
 // ---- copy.cuh
 // Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
 
-__device__ __forceinline__ void copy_async(unsigned target, const void* source) {
+DEVICE void copy_async(unsigned target, const void* source) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source));
 }
 
 /// Copies 16 bytes, or writes zeros without reading where `exists` is false: the source may be any address then.
-__device__ __forceinline__ void copy_async_or_zero(unsigned target, const void* source, bool exists) {
+DEVICE void copy_async_or_zero(unsigned target, const void* source, bool exists) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0));
 }
 
 /// Closes a group: the copies that this thread issued since the last one.
-__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;"); }
+DEVICE void copy_commit() { asm volatile("cp.async.commit_group;"); }
 
 /// Waits until at most PENDING of this thread's latest groups are under way.
-template <int PENDING>
-__device__ __forceinline__ void copy_wait() {
+template <int PENDING> DEVICE void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
 /// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
-__device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
+DEVICE void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
     const unsigned thread = opaque(threadIdx.x);
     const int thread_row = thread / CHUNKS, chunk = thread % CHUNKS;
     const char* address = source + Order::offset(thread_row) * row_bytes + (FIRST + chunk) * 16;
     const unsigned target = tile + Tile::panel(FIRST);
     const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
-#pragma unroll
-    for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
+    UNROLL for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
         const int row = thread_row + start;
         if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
         // Offsets add up for whole groups of 8 rows, after which the swizzle repeats too.
         const bool inside = STEP % 8 == 0 ? Order::offset(thread_row) < rows - Order::offset(start) : Order::offset(row) < rows;
         const unsigned row_target =
             STEP % 8 == 0 ? thread_target + start * WIDTH : target + Tile::template in_panel<WIDTH>(row, chunk);
-#pragma unroll
-        for (int panel = 0; panel < PANELS; ++panel) {
+        UNROLL for (int panel = 0; panel < PANELS; ++panel) {
             const int first = FIRST + panel * CHUNKS;
             const bool whole = VALID_BYTES >= (first + CHUNKS) * 16;  // the panel holds no padding columns
             const unsigned chunk_target = row_target + Tile::panel(panel * CHUNKS);
@@ -605,7 +567,7 @@ __device__ __forceinline__ void load_panels(unsigned tile, const char* source, l
 }
 
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED>
-__device__ __forceinline__ void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
+DEVICE void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int WIDE = Tile::WIDE_END, HALF = Tile::HALF_END;
     load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 128, 0, WIDE / 8>(tile, source, row_bytes, rows);
     load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 64, WIDE, (HALF - WIDE) / 4>(tile, source, row_bytes, rows);
@@ -616,7 +578,7 @@ __device__ __forceinline__ void load_columns(unsigned tile, const char* source, 
 /// `rows` how many positions there are from it on: what lies beyond, and the bytes of a row from VALID_BYTES on, become
 /// zeros.
 template <class Tile, class Order, int THREADS, int VALID_BYTES>
-__device__ __forceinline__ void load_tile(unsigned tile, const void* source, long long row_bytes, int rows) {
+DEVICE void load_tile(unsigned tile, const void* source, long long row_bytes, int rows) {
     const char* bytes = static_cast<const char*>(source);
     if (Order::whole(0, rows))
         load_columns<Tile, Order, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
@@ -642,8 +604,7 @@ struct TileRange {
 };
 
 /// A range from a multiple of BLOCK on.
-template <int BLOCK>
-__device__ __forceinline__ TileRange aligned(TileRange range) {
+template <int BLOCK> DEVICE TileRange aligned(TileRange range) {
     range.begin = range.begin / BLOCK * BLOCK;
     return range;
 }
@@ -651,8 +612,7 @@ __device__ __forceinline__ TileRange aligned(TileRange range) {
 /// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
 /// over, and what follows the last tile is EMPTY.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct LiveTiles {
+template <class Order, bool CLASSIFIES, class KindOf> struct LiveTiles {
     static constexpr int BLOCK_KV = Order::BLOCK;
 
     const TileRange& range;
@@ -661,10 +621,10 @@ struct LiveTiles {
     int next;                     // the first slot that isn't classified
     unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
 
-    __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
+    DEVICE LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
         : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin) {}
 
-    __device__ __forceinline__ Tile advance() {
+    DEVICE Tile advance() {
         while (live == 0) {
             if (next >= range.end) return {0, EMPTY};
             live = tiles_up_to(range.end + BLOCK_KV - 1);
@@ -680,13 +640,13 @@ struct LiveTiles {
 
 private:
     /// Those of the next 32 tiles that end at or before kv_end.
-    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
+    DEVICE unsigned tiles_up_to(int kv_end) const {
         const int keys = kv_end - next;
         const unsigned tiles = (unsigned)keys / BLOCK_KV;
         return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
     }
 
-    __device__ __forceinline__ void classify_open() {
+    DEVICE void classify_open() {
         const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
         TileKind kind = full >> lane & 1 ? FULL : EMPTY;
         if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
@@ -718,11 +678,10 @@ struct PairStream {
     Tile queue[STAGES];  // the tile in hand, and those ahead of it
 
     /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
-    __device__ __forceinline__ PairStream(const RowPair& rows, Tiles& tiles, unsigned buffers, LoadMore& load_more)
+    DEVICE PairStream(const RowPair& rows, Tiles& tiles, unsigned buffers, LoadMore& load_more)
         : rows(rows), tiles(tiles), load_more(load_more), first_buffers(buffers),
           second_buffers(buffers + STAGES * FirstTile::BYTES) {
-#pragma unroll 1
-        for (int i = 0; i < AHEAD; ++i) {
+        NO_UNROLL for (int i = 0; i < AHEAD; ++i) {
             shift(AHEAD);
             queue[AHEAD - 1] = tiles.advance();
             load(queue[AHEAD - 1], i);
@@ -730,13 +689,13 @@ struct PairStream {
         if (STAGES == 1) queue[0] = tiles.advance();
     }
 
-    __device__ __forceinline__ bool live() const { return queue[0].kind != EMPTY; }
-    __device__ __forceinline__ Tile tile() const { return queue[0]; }
-    __device__ __forceinline__ unsigned first() const { return first_buffers + slot * FirstTile::BYTES; }
-    __device__ __forceinline__ unsigned second() const { return second_buffers + slot * SecondTile::BYTES; }
+    DEVICE bool live() const { return queue[0].kind != EMPTY; }
+    DEVICE Tile tile() const { return queue[0]; }
+    DEVICE unsigned first() const { return first_buffers + slot * FirstTile::BYTES; }
+    DEVICE unsigned second() const { return second_buffers + slot * SecondTile::BYTES; }
 
     /// Returns when the tile in hand is in shared memory and all warps have left the tile before it.
-    __device__ __forceinline__ void wait() {
+    DEVICE void wait() {
         if (STAGES == 1) {
             __syncthreads();
             load(queue[0], 0);
@@ -748,19 +707,18 @@ struct PairStream {
         load(queue[AHEAD], slot == 0 ? AHEAD : slot - 1);
     }
 
-    __device__ __forceinline__ void step() {
+    DEVICE void step() {
         if (STAGES == 1) queue[0] = tiles.advance();
         shift(STAGES);
         slot = slot == AHEAD ? 0 : slot + 1;
     }
 
 private:
-    __device__ __forceinline__ void shift(int count) {
-#pragma unroll
-        for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
+    DEVICE void shift(int count) {
+        UNROLL for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
     }
 
-    __device__ __forceinline__ void load(const Tile& tile, int target) const {
+    DEVICE void load(const Tile& tile, int target) const {
         if (tile.kind != EMPTY) {
             const int count = rows.length - tile.kv_first;
             load_tile<FirstTile, Order, THREADS, FIRST_BYTES>(first_buffers + target * FirstTile::BYTES,
@@ -782,8 +740,7 @@ private:
 constexpr int ROW_BLOCK = 16, ALIGNED_BLOCKS = ROW_ALIGNMENT / ROW_BLOCK;
 
 /// The row block that a head of a sequence begins with.
-template <class Work, class Params>
-__device__ __forceinline__ long long first_row_block(const Params& params, const Work& work, int head) {
+template <class Work, class Params> DEVICE long long first_row_block(const Params& params, const Work& work, int head) {
     const int before = params.cu_seqlens_q == nullptr ? 0 : work.q_start / ROW_ALIGNMENT + work.sequence;
     return ((long long)work.batch_index * params.num_heads + head) * params.row_blocks + before * ALIGNED_BLOCKS;
 }
@@ -792,19 +749,18 @@ __device__ __forceinline__ long long first_row_block(const Params& params, const
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
-template <int SIZE, int WIDTH, int COLUMNS>
-struct TileOrder {
+template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
     /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
-    static __device__ __forceinline__ int first(int slot) { return slot; }
-    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
+    static DEVICE int first(int slot) { return slot; }
+    static DEVICE int last(int first, int length) { return min(first + BLOCK, length) - 1; }
 
     /// Whether all of the tile lies in the sequence.
-    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
+    static DEVICE bool whole(int first, int length) { return first + BLOCK <= length; }
 
     /// The position of a slot of a tile, counted from the tile's first.
-    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+    static constexpr DEVICE int offset(int slot) { return slot; }
 };
 
 using Element = Dtype::Element;
@@ -819,21 +775,19 @@ using DoutTile = SharedTile<BLOCK_Q, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 using KeyGradient = float[M_TILES][PADDED_HEAD_DIM / 8][4];
 
 /// out += x Y: what is multiplied is ready as it is.
-template <class YTile, class Sum, class Factors>
-__device__ __forceinline__ void multiply(Sum& sum, Factors& x, unsigned y) {
+template <class YTile, class Sum, class Factors> DEVICE void multiply(Sum& sum, Factors& x, unsigned y) {
     struct Undropped {
-        __device__ __forceinline__ void drop(unsigned (&)[4], int, int) {}
-        __device__ __forceinline__ void drop(float (&)[4], int, int) {}
+        DEVICE void drop(unsigned (&)[4], int, int) {}
+        DEVICE void drop(float (&)[4], int, int) {}
     } undropped;
     multiply_probs_values<Dtype, YTile>(sum, x, y, [](int, float(&)[4]) {}, undropped);
 }
 
 /// Stores the warp's rows, the first at `target`, times `factor_of(m, r)`.
 template <class Order, int COLUMNS, class Sum, class Factor>
-__device__ __forceinline__ void store_gradient(Element* target, long long stride, int rows, const Sum& sum, Factor factor_of) {
+DEVICE void store_gradient(Element* target, long long stride, int rows, const Sum& sum, Factor factor_of) {
     float factors[M_TILES][2];
-#pragma unroll
-    for (int row = 0; row < 2 * M_TILES; ++row) factors[row / 2][row % 2] = factor_of(row / 2, row % 2);
+    UNROLL for (int row = 0; row < 2 * M_TILES; ++row) factors[row / 2][row % 2] = factor_of(row / 2, row % 2);
     store_rows<Dtype, Order, COLUMNS>(target, stride, rows, 0, sum, factors);
 }
 
@@ -863,9 +817,7 @@ struct Context {
     float scale;
 };
 
-template <class AnyWork>
-__device__ __forceinline__ Context make_context(
-    const Params& params, const AnyWork& work, int h, int kv_h) {
+template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
     Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
         query_offset(params, work), params.scale};
     return ctx;
@@ -876,20 +828,19 @@ struct Row {
     int q_pos;
 };
 
-__device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
+DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 884 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 836 "causal_backward_dq_bf16_d128_sm_80.cu"
     return row;
 }
 
 // keep if causal()
-__device__ __forceinline__ bool keep(
-    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+DEVICE bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 893 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 844 "causal_backward_dq_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -903,8 +854,7 @@ struct KvBounds {
     int kv_begin, full_begin, full_end, kv_end;
 };
 
-__device__ __forceinline__ KvBounds kv_bounds(
-    const Params& params, const Context& ctx, int q_first, int q_last) {
+DEVICE KvBounds kv_bounds(const Params& params, const Context& ctx, int q_first, int q_last) {
     const int kv_begin = 0;
     const int full_begin = 0;
     const int sum = ctx.q_offset + 1;
@@ -916,7 +866,7 @@ __device__ __forceinline__ KvBounds kv_bounds(
 // ---------------------------------------------------------------- pairs
 
 /// What makes up for the pairs that dropout drops.
-__device__ __forceinline__ float dropout_scale(const Params& params) {
+DEVICE float dropout_scale(const Params& params) {
     float scale = 1;
     return scale;
 }
@@ -930,10 +880,10 @@ struct Pairs {
     float kept_scale;
 
     /// `warp_first`: the first q_idx, or in the transpose kv_idx, of the warp.
-    __device__ __forceinline__ Pairs(const Params& params, const Context& context, int warp_first)
+    DEVICE Pairs(const Params& params, const Context& context, int warp_first)
         : params(params), context(context), gradient(context.scale), kept_scale(dropout_scale(params)) {}
 
-    __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
+    DEVICE bool keeps(const Row& row, int kv_idx) const {
         bool kept = true;
         kept = keep(params, context, row, kv_idx);
         return kept;
@@ -943,8 +893,8 @@ struct Pairs {
     /// pairs that aren't kept and those that aren't `inside` the sequence get exact zeros. `low_bits` is what rounding took from x.
     /// `learn(found, gradient)` takes the gradient of the final score. Returns the probability that isn't dropped.
     template <bool FULL, class Learn>
-    __device__ __forceinline__ float differentiate(const Row& of_row, int kv_idx, RowStatistics row, bool inside,
-                                                   bool replayed, float low_bits, float& x, float& y, Learn learn) const {
+    DEVICE float differentiate(const Row& of_row, int kv_idx, RowStatistics row, bool inside, bool replayed,
+                               float low_bits, float& x, float& y, Learn learn) const {
         ScoreGradient found = {x, 1.0f};
         const bool kept = FULL || (keeps(of_row, kv_idx) & inside);
         float prob;
@@ -962,16 +912,10 @@ struct Pairs {
 constexpr bool KNOWS_FULL = true;  // tiles of which all is kept have code of their own
 
 /// What a head is about.
-template <class T>
-__device__ __forceinline__ T kept(const T& x) {
-    return uniform_struct(x);
-}
+template <class T> DEVICE T kept(const T& x) { return uniform_struct(x); }
 
 /// What is asked for between tiles, and the same in all threads.
-template <bool, class T>
-__device__ __forceinline__ T aside(const T& x) {
-    return x;
-}
+template <bool, class T> DEVICE T aside(const T& x) { return x; }
 
 // ---------------------------------------------------------------- one tile of gradients
 
@@ -981,7 +925,7 @@ using Scores = float[M_TILES][N_TILES][4];
 using LowBits = ScoreLowBits<M_TILES, N_TILES>;
 
 /// The keys that some row of the block keeps. What the bounds don't decide, the kind of a tile does.
-__device__ __forceinline__ TileRange keys_of(const Params& params, const Context& context, int q_first, int q_last) {
+DEVICE TileRange keys_of(const Params& params, const Context& context, int q_first, int q_last) {
     TileRange range = {0, 0, 0, context.kv_len};
     const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
     range = {uniform(bounds.kv_begin), uniform(bounds.full_begin), uniform(bounds.full_end), uniform(bounds.kv_end)};
@@ -990,21 +934,16 @@ __device__ __forceinline__ TileRange keys_of(const Params& params, const Context
 
 /// dS of a tile from S = Q K^T and dP = dO V^T, in the latter's place.
 template <bool FULL>
-__device__ __forceinline__ void differentiate(Pairs& pairs, int kv_first, int warp_first, const RowStatistics (&of_rows)[M_TILES][2],
-                                              Scores& scores, const LowBits& low_bits, Scores& gradients,
-                                              RowWeights<M_TILES>& weights) {
+DEVICE void differentiate(Pairs& pairs, int kv_first, int warp_first, const RowStatistics (&of_rows)[M_TILES][2],
+                          Scores& scores, const LowBits& low_bits, Scores& gradients, RowWeights<M_TILES>& weights) {
     const int lane = threadIdx.x % 32, q_last = pairs.context.q_len - 1, kv_last = pairs.context.kv_len - 1;
     Row rows[M_TILES][2];
     const int first = opaque(warp_first + lane / 4);
-#pragma unroll
-    for (int row = 0; row < 2 * M_TILES; ++row)
+    UNROLL for (int row = 0; row < 2 * M_TILES; ++row)
         rows[row / 2][row % 2] = make_row(pairs.params, pairs.context, min(first + 8 * row, q_last));
-#pragma unroll
-    for (int n = 0; n < N_TILES; ++n) {
-#pragma unroll
-        for (int side = 0; side < 2; ++side)
-#pragma unroll
-            for (int row = 0; row < 2 * M_TILES; ++row) {
+    UNROLL for (int n = 0; n < N_TILES; ++n) {
+        UNROLL for (int side = 0; side < 2; ++side)
+            UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
                 const int m = row / 2, r = row % 2, kv_idx = kv_first + 8 * n + lane % 4 * 2 + side;
                 weights.add(m, r, pairs.differentiate<FULL>(
                     rows[m][r], FULL ? kv_idx : min(kv_idx, kv_last), of_rows[m][r], kv_idx <= kv_last,
@@ -1019,7 +958,7 @@ __device__ __forceinline__ void differentiate(Pairs& pairs, int kv_first, int wa
 /// What a block works on, and the rows of it.
 struct BlockOfRows : Work {
     int q_first, q_last;
-    __device__ __forceinline__ explicit BlockOfRows(const Params& params)
+    DEVICE explicit BlockOfRows(const Params& params)
         : Work(find_work<BLOCK_Q>(params, params.num_heads, 1)), q_first(q_block * BLOCK_Q), q_last(min(q_first + BLOCK_Q, q_len) - 1) {}
 };
 
@@ -1048,8 +987,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) causal_backward_dq(cons
         auto* row = (RowStatistics*)params.statistics + (first_row_block(params, work, work.head) * ROW_BLOCK + q_idx);
         if (params.statistics != nullptr && q_idx <= work.q_last) visit(*row);
     };
-#pragma unroll
-    for (int i = 0; i < 2 * M_TILES; ++i)
+    UNROLL for (int i = 0; i < 2 * M_TILES; ++i)
         with_statistics(work, i / 2, i % 2, [&](const RowStatistics& row) { of_rows[i / 2][i % 2] = row.at_first(); });
     const TileRange& range = aside<true>(aligned<BLOCK_KV>(keys_of(params, context, q_first, q_last)));
     auto kind_of = [&](int kv_first, int kv_last) {

@@ -2,30 +2,28 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    47  sizes
-//    64  leaf code: element.cuh 66, math.cuh 70, bf16.cuh 164, running_max.cuh 187,
-//        normalize_softmax.cuh 219, keep_all.cuh 316, tiles_1d.cuh 324, grid.cuh 347,
-//        keys_in_rows.cuh 469, output.cuh 476, head_rows.cuh 561, in_registers.cuh 606,
-//        kept_rows.cuh 615, key_bits.cuh 632, rotation.cuh 649, scores.cuh 660, tile_kind.cuh 712,
-//        tiles.cuh 716
-//   784  causal: Params 786, Context 801, make_context 810, Row 817, make_row 822, keep_bits 831,
-//        KvBounds 840, kv_bounds 844
-//   854  a block of queries
-//   989  leaf code, continued: lanes.cuh 991, addresses_recomputed.cuh 1006, layout.cuh 1023,
-//        load_matrices.cuh 1083, mma_16bit.cuh 1094, copy.cuh 1197, words.cuh 1264,
-//        queries.cuh 1277
-//  1293  one tile of attention
-//  1321    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
-//  1339    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
-//  1347    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1354  leaf code of the loop over tiles: kv_rows.cuh 1356, kv_stream.cuh 1375,
-//        load_rows.cuh 1472, block_range.cuh 1494
-//  1510  the kernel
-//  1516    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
-//  1554    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
-//  1558    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  1573    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
-//  1575    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
+//    49  sizes
+//    66  leaf code: element.cuh 68, math.cuh 72, bf16.cuh 161, running_max.cuh 184, normalize_softmax.cuh 211,
+//        keep_all.cuh 299, tiles_1d.cuh 306, grid.cuh 328, keys_in_rows.cuh 442, output.cuh 448, head_rows.cuh 525,
+//        in_registers.cuh 565, kept_rows.cuh 571, key_bits.cuh 586, rotation.cuh 601, scores.cuh 611,
+//        tile_kind.cuh 655, tiles.cuh 659
+//   726  causal: Params 728, Context 743, make_context 751, Row 757, make_row 762, keep_bits 771, KvBounds 779,
+//        kv_bounds 783
+//   792  a block of queries
+//   909  leaf code, continued: lanes.cuh 911, addresses_recomputed.cuh 924, layout.cuh 938, load_matrices.cuh 994,
+//        mma_16bit.cuh 1005, copy.cuh 1097, words.cuh 1161, queries.cuh 1174
+//  1188  one tile of attention
+//  1216    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
+//  1234    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  1242    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1249  leaf code of the loop over tiles: kv_rows.cuh 1251, kv_stream.cuh 1270, load_rows.cuh 1363,
+//        block_range.cuh 1384
+//  1396  the kernel
+//  1402    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1439    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1443    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1458    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1460    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -43,6 +41,10 @@
 //   full_begin = 0
 //   full_end = min(max((q_first + (q_offset + 1)), 0), kv_len)
 //   kv_end = min(max((q_last + (q_offset + 1)), 0), kv_len)
+
+#define DEVICE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
 
 // ---------------------------------------------------------------- sizes
 
@@ -72,20 +74,20 @@ struct bf16 { unsigned short bits; };
 [[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 /// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
-__device__ __forceinline__ float exp2_flushed(float x) {
+DEVICE float exp2_flushed(float x) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
 
-__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
+DEVICE float fast_reciprocal(float x) {  // 1 ulp
     float result;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
 
 /// 1 / x where both are normal: what CUDA computes, without its branch for all others.
-__device__ __forceinline__ float normal_reciprocal(float x) {
+DEVICE float normal_reciprocal(float x) {
     const float result = fast_reciprocal(x);
     return fmaf(result, fmaf(-x, result, 1.0f), result);
 }
@@ -94,19 +96,19 @@ __device__ __forceinline__ float normal_reciprocal(float x) {
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
     static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
+    static DEVICE float power(float x) { return exp2_flushed(x); }
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
 };
 
 /// The largest of the four values that the lanes of a quad hold.
-__device__ __forceinline__ float quad_max(float x) {
+DEVICE float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
     return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-__device__ __forceinline__ float quad_sum(float x) {
+DEVICE float quad_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
 }
@@ -114,45 +116,40 @@ __device__ __forceinline__ float quad_sum(float x) {
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
-__device__ __forceinline__ int uniform(int x) {
+DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
 
-__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
+DEVICE float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
-__device__ __forceinline__ long long uniform_long(long long x) {
+DEVICE long long uniform_long(long long x) {
     const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
     return (long long)((unsigned long long)high << 32 | low);
 }
 
-template <class T>
-__device__ __forceinline__ T* uniform_pointer(T* x) {
-    return (T*)uniform_long((long long)x);
-}
+template <class T> DEVICE T* uniform_pointer(T* x) { return (T*)uniform_long((long long)x); }
 
 /// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
 /// the whole loop.
-__device__ __forceinline__ int opaque(int x) {
+DEVICE int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;
 }
 
-__device__ __forceinline__ long long opaque_long(long long x) {
+DEVICE long long opaque_long(long long x) {
     asm volatile("" : "+l"(x));
     return x;
 }
 
-template <class T>
-__device__ __forceinline__ T* opaque_pointer(T* x) {
+template <class T> DEVICE T* opaque_pointer(T* x) {
     asm volatile("" : "+l"(x));
     return x;
 }
 
 /// `uniform` of a whole struct of 32-bit words.
-template <class T>
-__device__ __forceinline__ T uniform_struct(const T& x) {
+template <class T> DEVICE T uniform_struct(const T& x) {
     int words[sizeof(T) / 4];
     memcpy(words, &x, sizeof(T));
     for (int& word : words) word = uniform(word);
@@ -167,16 +164,16 @@ struct Dtype : PowersOfTwo {
     static constexpr unsigned SIGN_BITS = 0x80008000;
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
-    static __device__ __forceinline__ unsigned pack(float low, float high) {
+    static DEVICE unsigned pack(float low, float high) {
         unsigned word;
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
 
-    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
+    static DEVICE void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 
     /// sum += a b
-    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    static DEVICE void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
             "{%0, %1, %2, %3};"
             : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
@@ -187,29 +184,24 @@ struct Dtype : PowersOfTwo {
 // ---- running_max.cuh
 /// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
 /// stale_max_softmax.cuh) says when it moves.
-template <int M_TILES>
-struct RunningMax {
+template <int M_TILES> struct RunningMax {
     float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
     float offset[M_TILES][2];  // minus the maximum of each row, as an exponent
 
-    __device__ __forceinline__ explicit RunningMax(float factor) : factor(factor) {}
+    DEVICE explicit RunningMax(float factor) : factor(factor) {}
 
     /// The score of a pair that isn't kept.
-    static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
+    static DEVICE float masked() { return NEGATIVE_INFINITY; }
 
-    template <class Visit>
-    static __device__ __forceinline__ void each_row(Visit visit) {
-#pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
+    template <class Visit> static DEVICE void each_row(Visit visit) {
+        UNROLL for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
     /// An exponent relative to the row's maximum.
-    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
 
-    template <int N_TILES>
-    __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
-#pragma unroll
-        for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
+    template <int N_TILES> DEVICE void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
+        UNROLL for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
             float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
             x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
         }
@@ -221,8 +213,7 @@ struct RunningMax {
 /// one liberty that leaves the result exact: a stale maximum serves as well. So it moves only when an
 /// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
 /// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
-template <int M_TILES>
-struct Normalizer : RunningMax<M_TILES> {
+template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
     using Base = RunningMax<M_TILES>;
     using Base::offset, Base::each_row;
 
@@ -230,21 +221,17 @@ struct Normalizer : RunningMax<M_TILES> {
     float tile_sum[M_TILES][2];  // the same, of the tile in hand
 
     /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : Base(unit * Dtype::UNIT) {
+    DEVICE explicit Normalizer(float unit) : Base(unit * Dtype::UNIT) {
         each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
     /// Whether the maxima are still valid for a tile's exponents. All lanes of the warp must agree on what follows.
-    template <int N_TILES>
-    __device__ __forceinline__ bool max_still_valid(const float (&exponents)[M_TILES][N_TILES][4]) const {
+    template <int N_TILES> DEVICE bool max_still_valid(const float (&exponents)[M_TILES][N_TILES][4]) const {
         // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
         int top[4] = {};
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-            for (int n = 0; n < N_TILES; n += 2)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
+        UNROLL for (int m = 0; m < M_TILES; ++m)
+            UNROLL for (int n = 0; n < N_TILES; n += 2)
+                UNROLL for (int i = 0; i < 4; ++i) {
                     const float x = exponents[m][n][i], y = exponents[m][n + 1][i];
                     top[i] = max(max(top[i], __float_as_int(x)), __float_as_int(y));
                 }
@@ -256,19 +243,18 @@ struct Normalizer : RunningMax<M_TILES> {
 
     /// Moves the maxima if need be. All lanes must call.
     template <int N_TILES, int D_TILES>
-    __device__ __forceinline__ void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+    DEVICE void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
         if (!__all_sync(~0u, max_still_valid(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
     }
 
-    __device__ __forceinline__ void begin_tile() {
+    DEVICE void begin_tile() {
         each_row([&](int m, int r) { tile_sum[m][r] = 0; });
     }
 
     /// Makes the row's largest exponent so far FIRST. A row whose sum is 0 has none: it has met only scores of -inf.
     /// Each lane gets a share of the sum, so that its own part tells that there is a maximum.
     template <int N_TILES, int D_TILES>
-    __device__ __forceinline__ void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4],
-                                         float (&out)[M_TILES][D_TILES][4]) {
+    DEVICE void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
         float peak = NEGATIVE_INFINITY;
 #pragma unroll
         for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
@@ -279,28 +265,25 @@ struct Normalizer : RunningMax<M_TILES> {
         const float rescale = sum > 0 ? Dtype::power(-step) : 1.0f;
         offset[m][r] -= step;
         row_sum[m][r] = 0.25f * sum * rescale;
-#pragma unroll
-        for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
-#pragma unroll
-        for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale, out[m][d][2 * r + 1] *= rescale;
+        UNROLL for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
+        UNROLL for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale, out[m][d][2 * r + 1] *= rescale;
     }
 
     /// Exponents of row tile m, four of one fragment, to probabilities.
-    __device__ __forceinline__ void to_probs(int m, float (&x)[4]) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
+    DEVICE void to_probs(int m, float (&x)[4]) {
+        UNROLL for (int i = 0; i < 4; ++i) {
             x[i] = Dtype::power(x[i]);
             tile_sum[m][i / 2] += x[i];
         }
     }
 
-    __device__ __forceinline__ void end_tile() {
+    DEVICE void end_tile() {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
     }
 
     /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
     /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+    DEVICE float finish(int m, int r, float sink, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
         const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
         row_max = fmaxf(maximum, sink);
@@ -315,33 +298,31 @@ struct Normalizer : RunningMax<M_TILES> {
 
 // ---- keep_all.cuh
 /// No dropout. The interface is that of philox.cuh.
-template <int M_TILES>
-struct Dropout {
-    __device__ __forceinline__ void begin_tile(int) {}
-    __device__ __forceinline__ float scale() const { return 1; }
+template <int M_TILES> struct Dropout {
+    DEVICE void begin_tile(int) {}
+    DEVICE float scale() const { return 1; }
 };
 
 // ---- tiles_1d.cuh
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
-template <int SIZE, int WIDTH, int COLUMNS>
-struct TileOrder {
+template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
     /// Slots between which the positions from, or up to, a given one stand.
-    static __device__ __forceinline__ int begin(int position) { return position; }
-    static __device__ __forceinline__ int end(int position) { return position; }
+    static DEVICE int begin(int position) { return position; }
+    static DEVICE int end(int position) { return position; }
 
     /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
-    static __device__ __forceinline__ int first(int slot) { return slot; }
-    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
+    static DEVICE int first(int slot) { return slot; }
+    static DEVICE int last(int first, int length) { return min(first + BLOCK, length) - 1; }
 
     /// Whether all of the tile lies in the sequence.
-    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
+    static DEVICE bool whole(int first, int length) { return first + BLOCK <= length; }
 
     /// The position of a slot of a tile, counted from the tile's first.
-    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+    static constexpr DEVICE int offset(int slot) { return slot; }
 };
 
 // ---- grid.cuh
@@ -354,18 +335,16 @@ struct Work {
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
-__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
+template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
-__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
-                                          int total) {
+DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
@@ -376,8 +355,7 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
 }
 
 /// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+template <class AnyWork, class Params> DEVICE void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
@@ -386,21 +364,18 @@ __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
 }
 
 /// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
-template <class AnyWork, class Params>
-__device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& work) {
+template <class AnyWork, class Params> DEVICE int kv_batch(const Params& params, const AnyWork& work) {
     return params.cu_seqlens_kv == nullptr ? work.sequence : 0;
 }
 
 /// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
-template <class Params>
-__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+template <class Params> DEVICE float length_holds(const Params& params, int sequence) {
     const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
     return holds ? 1.0f : __int_as_float(0x7fffffff);
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
-template <class AnyWork, class Params>
-__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+template <class AnyWork, class Params> DEVICE int query_offset(const Params& params, const AnyWork& work) {
     constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
     int offset = params.q_offset;
@@ -410,7 +385,7 @@ __device__ __forceinline__ int query_offset(const Params& params, const AnyWork&
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
-__device__ __forceinline__ int block_index() {
+DEVICE int block_index() {
     int index;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
     return index;
@@ -420,8 +395,7 @@ __device__ __forceinline__ int block_index() {
 /// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
-__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
-                                              int rows_each = 1) {
+DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
     if (cu_seqlens == nullptr) return;
     int low = 0, high = batch;  // the sequence is in [low, high)
     while (high - low > 1) {
@@ -437,7 +411,7 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
 /// `rows_each` rows. The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows
 /// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
 template <int BLOCK_Q, bool SPLITS = true, class Params>
-__device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
+DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
     const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
     const int swizzle = index / (params.head_swizzle * params.q_blocks), first = swizzle * params.head_swizzle;
@@ -454,8 +428,7 @@ __device__ __forceinline__ Work find_queries(const Params& params, int index, in
 }
 
 /// The work of this block in the q_outer grid.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
+template <int BLOCK_Q, class Params> DEVICE Work find_work(const Params& params, int heads, int rows_each) {
     Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
     work.q_block = uniform(work.q_block);
     work.split = uniform(work.split);
@@ -468,8 +441,7 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
 
 // ---- keys_in_rows.cuh
 /// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
-template <class Params>
-__device__ __forceinline__ float keys_hold(const Params& params, int sequence, int, int = 0) {
+template <class Params> DEVICE float keys_hold(const Params& params, int sequence, int, int = 0) {
     return length_holds(params, sequence);
 }
 
@@ -478,14 +450,13 @@ __device__ __forceinline__ float keys_hold(const Params& params, int sequence, i
 /// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
 /// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
+    template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
     }
 
     /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
     template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+    static DEVICE void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
         if constexpr (Stored::WORDS == 1) {
             const bool odd = lane % 2;
             unsigned low[1], high[1];
@@ -495,8 +466,7 @@ struct ColumnsInPairs {
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
             if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
+            UNROLL for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
                 if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
@@ -507,33 +477,29 @@ struct ColumnsInPairs {
 
 /// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
 /// elements.
-template <class Element, class Order>
-struct RowPlaces {
+template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
     int rows;
 
-    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
-    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
+    DEVICE bool holds(int slot) const { return Order::offset(slot) < rows; }
+    DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
 /// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
 /// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
-__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
-                                           const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                       const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
     const int column = Columns::template first<Stored>(lane);
-#pragma unroll
-    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+    UNROLL for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
         // Opaque, or they would be computed anew for each fragment.
         auto* address = places.target + opaque_long(places.offset(row) + column);
         const bool exists = places.holds(row);
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
+        UNROLL for (int d = 0; d < D_TILES; d += 2) {
             float x[2][2];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            UNROLL for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
             const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
             Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
         }
@@ -541,17 +507,15 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
 }
 
 /// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
-template <int M_TILES>
-constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
+template <int M_TILES> constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
 
 /// Of these rows, in fours, each lane owns the one of this number.
-__device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
+DEVICE int own_row() { return threadIdx.x % 4; }
 
 /// Stores one value for each of the warp's rows, as `store_rows` does: this lane those of its own rows.
 template <int M_TILES, class Places, class Value>
-__device__ __forceinline__ void store_row_values(const Places& places, int slot, Value value) {
-#pragma unroll
-    for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
+DEVICE void store_row_values(const Places& places, int slot, Value value) {
+    UNROLL for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
         const float x = value(own);
         const int number = 4 * own + own_row(), row = slot + 8 * number + threadIdx.x % 32 / 4;
         if (number < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = x;
@@ -560,43 +524,38 @@ __device__ __forceinline__ void store_row_values(const Places& places, int slot,
 
 // ---- head_rows.cuh
 /// The rows of a tile of Q: those of one query head, where `Order` says. See group_rows.cuh for the other way.
-template <class Order>
-struct QueryRows {
+template <class Order> struct QueryRows {
     const Work& work;
     int first, last;  // q_idx
 
     /// The work of this block in the q_outer grid.
-    template <class Params>
-    static __device__ __forceinline__ Work find_work(const Params& params) {
+    template <class Params> static DEVICE Work find_work(const Params& params) {
         return ::find_work<Order::BLOCK>(params, params.num_heads, 1);
     }
 
-    __device__ __forceinline__ QueryRows(const Work& work, int first)
-        : work(work), first(first), last(Order::last(first, work.q_len)) {}
+    DEVICE QueryRows(const Work& work, int first) : work(work), first(first), last(Order::last(first, work.q_len)) {}
 
     template <class Params>
-    __device__ __forceinline__ QueryRows(const Params& params, const Work& work)
+    DEVICE QueryRows(const Params& params, const Work& work)
         : QueryRows(work, Order::first(work.q_block * Order::BLOCK)) {}
 
-    __device__ __forceinline__ bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
+    DEVICE bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
 
-    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
+    DEVICE bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
 
-    __device__ __forceinline__ int head() const { return work.head; }
+    DEVICE int head() const { return work.head; }
 
-    template <class Params>
-    __device__ __forceinline__ int kv_head(const Params& params) const {
+    template <class Params> DEVICE int kv_head(const Params& params) const {
         return work.head / (params.num_heads / params.num_kv_heads);
     }
 
     /// The first slot of the calling warp's rows.
-    template <int WARP_ROWS>
-    __device__ __forceinline__ int warp_slot() const { return threadIdx.x / 32 * WARP_ROWS; }
+    template <int WARP_ROWS> DEVICE int warp_slot() const { return threadIdx.x / 32 * WARP_ROWS; }
 
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
-    __device__ __forceinline__ RowPlaces<Element, Order> places(Element* tensor, long long batch_stride, long long head_stride,
-                                                                long long row_stride) const {
+    DEVICE RowPlaces<Element, Order> places(Element* tensor, long long batch_stride, long long head_stride,
+                                            long long row_stride) const {
         Element* target = tensor + work.batch_index * batch_stride + work.head * head_stride +
                           (work.q_start + (long long)first) * row_stride;
         return {target, row_stride, work.q_len - first};
@@ -605,25 +564,20 @@ struct QueryRows {
 
 // ---- in_registers.cuh
 /// What a block knows of itself stays in registers: nothing is spilled. See spilled_to_smem.cuh for the other way.
-template <class T>
-__device__ __forceinline__ T spilled(const T& x) {
-    return x;
-}
+template <class T> DEVICE T spilled(const T& x) { return x; }
 
-__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+DEVICE int lane_of_values() { return threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
 /// the products.
-template <class Order, int M_TILES>
-struct LaneRows {
+template <class Order, int M_TILES> struct LaneRows {
     int q_first, q_last;  // of the block
     int slot;             // this warp's first
 
-    __device__ __forceinline__ LaneRows(const QueryRows<Order>& rows, int slot)
-        : q_first(rows.first), q_last(rows.last), slot(slot) {}
+    DEVICE LaneRows(const QueryRows<Order>& rows, int slot) : q_first(rows.first), q_last(rows.last), slot(slot) {}
 
-    __device__ __forceinline__ int q_idx(int m, int r) const {
+    DEVICE int q_idx(int m, int r) const {
         const int first = opaque(q_first + Order::offset(slot + threadIdx.x % 32 / 4));
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
@@ -634,22 +588,19 @@ struct LaneRows {
 // counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
 
 /// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
-template <int STEP = 8, int SIDE = 1>
-__device__ __forceinline__ int lane_keys(int positions) {
+template <int STEP = 8, int SIDE = 1> DEVICE int lane_keys(int positions) {
     const unsigned count = max(positions, 0);
     return (count + STEP - 1) / STEP + (count + STEP - 1 - SIDE) / STEP;
 }
 
 /// Those among the first `positions`.
-template <int STEP = 8, int SIDE = 1>
-__device__ __forceinline__ unsigned bits_below(int positions) {
+template <int STEP = 8, int SIDE = 1> DEVICE unsigned bits_below(int positions) {
     return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
 }
 
 // ---- rotation.cuh
 /// Moves the first STEP column tiles behind the others.
-template <int STEP, class Word, int N_TILES, int WORDS>
-__device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
+template <int STEP, class Word, int N_TILES, int WORDS> DEVICE void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
     Word first[STEP][WORDS];
     memcpy(first, tiles, sizeof(first));
 #pragma unroll
@@ -663,14 +614,11 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
 /// registers can't be counted off, with the others moved up after each round.
 template <int STEP, int M_TILES, int N_TILES, class Visit>
-__device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
+DEVICE void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     auto round = [&](int column) {
-#pragma unroll
-        for (int n = 0; n < STEP; ++n)
-#pragma unroll
-            for (int side = 0; side < 2; ++side)
-#pragma unroll
-                for (int row = 0; row < 2 * M_TILES; ++row) {
+        UNROLL for (int n = 0; n < STEP; ++n)
+            UNROLL for (int side = 0; side < 2; ++side)
+                UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
                     float& x = scores[row / 2][n][row % 2 * 2 + side];
                     x = visit(row / 2, row % 2, column + 8 * n + side, x);
                 }
@@ -680,30 +628,25 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
         round(lane_column);
     } else {
         static_assert(N_TILES % STEP == 0, "all rounds are alike");
-#pragma unroll 1
-        for (int first = 0; first < N_TILES; first += STEP) {
+        NO_UNROLL for (int first = 0; first < N_TILES; first += STEP) {
             round(lane_column + 8 * first);
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
+            UNROLL for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
         }
     }
 }
 
 /// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
-template <class KvOrder>
-__device__ __forceinline__ unsigned bits_inside(unsigned bits, int key, int keys) {
+template <class KvOrder> DEVICE unsigned bits_inside(unsigned bits, int key, int keys) {
     const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
     return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
 }
 
 /// Masks what the bits leave out: those of each row and group of 32 positions that the lane holds.
 template <int M_TILES, int N_TILES, int GROUPS>
-__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], const unsigned (&kept)[M_TILES][2][GROUPS],
-                                            float masked) {
-#pragma unroll
-    for (int row = 0; row < 2 * M_TILES; ++row)
-#pragma unroll
-        for (int i = 0; i < 2 * N_TILES; ++i) {
+DEVICE void mask_scores(float (&scores)[M_TILES][N_TILES][4], const unsigned (&kept)[M_TILES][2][GROUPS],
+                        float masked) {
+    UNROLL for (int row = 0; row < 2 * M_TILES; ++row)
+        UNROLL for (int i = 0; i < 2 * N_TILES; ++i) {
             float& x = scores[row / 2][i / 2][row % 2 * 2 + i % 2];
             x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
         }
@@ -729,8 +672,7 @@ struct TileRange {
 /// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
 /// over, and what follows the last tile is EMPTY.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct LiveTiles {
+template <class Order, bool CLASSIFIES, class KindOf> struct LiveTiles {
     static constexpr int BLOCK_KV = Order::BLOCK;
 
     const TileRange& range;
@@ -739,10 +681,10 @@ struct LiveTiles {
     int next;                     // the first slot that isn't classified
     unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
 
-    __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
+    DEVICE LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
         : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin) {}
 
-    __device__ __forceinline__ Tile advance() {
+    DEVICE Tile advance() {
         while (live == 0) {
             if (next >= range.end) return {0, EMPTY};
             live = tiles_up_to(range.end + BLOCK_KV - 1);
@@ -758,13 +700,13 @@ struct LiveTiles {
 
 private:
     /// Those of the next 32 tiles that end at or before kv_end.
-    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
+    DEVICE unsigned tiles_up_to(int kv_end) const {
         const int keys = kv_end - next;
         const unsigned tiles = (unsigned)keys / BLOCK_KV;
         return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
     }
 
-    __device__ __forceinline__ void classify_open() {
+    DEVICE void classify_open() {
         const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
         TileKind kind = full >> lane & 1 ? FULL : EMPTY;
         if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
@@ -806,9 +748,7 @@ struct Context {
     float scale;
 };
 
-template <class AnyWork>
-__device__ __forceinline__ Context make_context(
-    const Params& params, const AnyWork& work, int h, int kv_h) {
+template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
     Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
         query_offset(params, work), params.scale};
     return ctx;
@@ -819,20 +759,19 @@ struct Row {
     int q_pos;
 };
 
-__device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
+DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 827 "causal_forward_bf16_d128_sm_80.cu"
+#line 767 "causal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
 // keep if causal()
-__device__ __forceinline__ unsigned keep_bits(
-    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 836 "causal_forward_bf16_d128_sm_80.cu"
+#line 775 "causal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -841,8 +780,7 @@ struct KvBounds {
     int kv_begin, full_begin, full_end, kv_end;
 };
 
-__device__ __forceinline__ KvBounds kv_bounds(
-    const Params& params, const Context& ctx, int q_first, int q_last) {
+DEVICE KvBounds kv_bounds(const Params& params, const Context& ctx, int q_first, int q_last) {
     const int kv_begin = 0;
     const int full_begin = 0;
     const int sum = ctx.q_offset + 1;
@@ -862,68 +800,54 @@ struct QueryBlock {
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
-    __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
+    DEVICE QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
           warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {}
 
     /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
     /// others for each lane.
-    template <bool OF_LANES = false>
-    __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
+    template <bool OF_LANES = false> DEVICE TileRange range(const KvOrder& order = {}) const {
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
         auto agreed = [](int x) { return OF_LANES ? x : uniform(x); };
         return {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
                 order.end(agreed(bounds.kv_end))};
     }
 
-    __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
-        return PARTIAL;
-    }
+    DEVICE TileKind kind(int kv_first, int kv_last) const { return PARTIAL; }
 
     /// A row of the lane.
-    __device__ __forceinline__ Row row(int m, int r) const {
-        return make_row(params, context, lane_rows.q_idx(m, r));
-    }
+    DEVICE Row row(int m, int r) const { return make_row(params, context, lane_rows.q_idx(m, r)); }
 
-    __device__ __forceinline__ void make_rows(Row (&rows)[M_TILES][2]) const {
-#pragma unroll
-        for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
+    DEVICE void make_rows(Row (&rows)[M_TILES][2]) const {
+        UNROLL for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
     }
 
     /// Natural units in one unit of the scores; score lines have made them natural.
-    __device__ __forceinline__ float unit() const { return magnitude; }
+    DEVICE float unit() const { return magnitude; }
 
     /// What the score lines make of a product.
-    __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
-        return score;
-    }
+    DEVICE float modified(const Row& row, int kv_idx, float score) const { return score; }
 
     /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
-    template <class RowOf>
-    __device__ __forceinline__ float sink_of(RowOf row_of) const {
-        return NEGATIVE_INFINITY;
-    }
+    template <class RowOf> DEVICE float sink_of(RowOf row_of) const { return NEGATIVE_INFINITY; }
 
     /// The same of a row of the lane.
-    __device__ __forceinline__ float sink_at(int m, int r) const {
+    DEVICE float sink_at(int m, int r) const {
         return sink_of([&] { return row(m, r); });
     }
 
     /// What the rest of the mask keeps, of all keys that the lane holds from kv_idx on (key_bits.cuh).
-    __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
-        return keep_bits(params, context, row, kv_idx);
-    }
+    DEVICE unsigned kept_bits(const Row& row, int kv_idx) const { return keep_bits(params, context, row, kv_idx); }
 };
 
 /// The score lines of a tile, all of which is kept, pair by pair. The interface is that of whole_tile_form.cu.j2.
 struct WholeTile {
     Tile tile;
 
-    __device__ __forceinline__ void prepare_scores(const QueryBlock&, const Tile& tile) { this->tile = tile; }
-    __device__ __forceinline__ bool serves(const QueryBlock&, const Scores&) const { return true; }
+    DEVICE void prepare_scores(const QueryBlock&, const Tile& tile) { this->tile = tile; }
+    DEVICE bool serves(const QueryBlock&, const Scores&) const { return true; }
 
-    __device__ __forceinline__ void to_exponents(const QueryBlock& block, const Normalizer<M_TILES>& normalizer,
-                                                 Scores& scores) const {
+    DEVICE void to_exponents(const QueryBlock& block, const Normalizer<M_TILES>& normalizer, Scores& scores) const {
         Row rows[M_TILES][2];
         block.make_rows(rows);
         each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
@@ -937,12 +861,11 @@ struct TileMask {
 
     unsigned kept[M_TILES][2][GROUPS];
 
-    __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
+    DEVICE void prepare(const QueryBlock& block, int kv_first) {
         const int keys = block.context.kv_len - kv_first;
         Row rows[M_TILES][2];  // not read, but without them ptxas schedules some kernels in another way
         block.make_rows(rows);
-#pragma unroll
-        for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
+        UNROLL for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
             const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
             const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
             const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key);
@@ -951,8 +874,7 @@ struct TileMask {
     }
 
     /// Masks scores, or exponents; pairs are tested for STEP column tiles at once.
-    template <int STEP = N_TILES>
-    __device__ __forceinline__ void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
+    template <int STEP = N_TILES> DEVICE void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
         const float masked = Normalizer<M_TILES>::masked();
         mask_scores(scores, kept, masked);
     }
@@ -966,10 +888,8 @@ struct Finished {
     float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
     /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
-    template <class Sink>
-    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
-#pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row) {
+    template <class Sink> DEVICE Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
+        UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
             float of_row[2];
             factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * out_scale;
@@ -978,7 +898,7 @@ struct Finished {
     }
 
     /// Stores the warp's rows of a block, and their lse if it is asked for. `out` is lost.
-    __device__ __forceinline__ void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
+    DEVICE void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
         const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
         store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
         if (params.lse != nullptr)
@@ -992,46 +912,38 @@ struct Finished {
 // Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
 
 /// Of a tile of K.
-template <class KTile>
-__device__ __forceinline__ typename KTile::Lane key_lane(unsigned keys, int lane) {
+template <class KTile> DEVICE typename KTile::Lane key_lane(unsigned keys, int lane) {
     return KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
 
 /// Of a tile of Q, from `first_row` on.
-template <class QTile>
-__device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int first_row, int lane) {
+template <class QTile> DEVICE typename QTile::Lane query_lane(unsigned queries, int first_row, int lane) {
     return QTile::lane(queries, first_row + lane % 16, lane / 16);
 }
 
 // ---- addresses_recomputed.cuh
 /// Where a lane reads Q, K and V, computed again at each use. See addresses_ahead.cuh for the other way.
-template <class, int>
-struct FragmentAddresses {
-    template <class QTile>
-    __device__ __forceinline__ typename QTile::Lane query(unsigned queries, int first_row) const {
+template <class, int> struct FragmentAddresses {
+    template <class QTile> DEVICE typename QTile::Lane query(unsigned queries, int first_row) const {
         return query_lane<QTile>(queries, first_row, threadIdx.x % 32);
     }
 
-    template <class KTile>
-    __device__ __forceinline__ typename KTile::Lane key(unsigned keys) const {
+    template <class KTile> DEVICE typename KTile::Lane key(unsigned keys) const {
         return key_lane<KTile>(keys, threadIdx.x % 32);
     }
 
-    __device__ __forceinline__ int values() const { return lane_of_values(); }
+    DEVICE int values() const { return lane_of_values(); }
 };
 
 // ---- layout.cuh
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-    return (unsigned)__cvta_generic_to_shared(pointer);
-}
+DEVICE unsigned shared_address(const void* pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
 
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-template <int ROW_COUNT, int BYTES_A_ROW>
-struct SharedTile {
+template <int ROW_COUNT, int BYTES_A_ROW> struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
     static constexpr int CHUNKS = ROW_BYTES / 16;
     static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
@@ -1044,23 +956,22 @@ struct SharedTile {
     };
 
     /// Offset of a row's chunk within a panel of WIDTH bytes.
-    template <int WIDTH>
-    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
+    template <int WIDTH> static DEVICE unsigned in_panel(unsigned row, unsigned chunk) {
         const unsigned line = row / (128 / WIDTH);
         return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
     }
 
     /// Where a panel starts whose first chunk is `chunk`.
-    static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
+    static constexpr DEVICE unsigned panel(int chunk) { return chunk * 16 * ROWS; }
 
     /// `base` is the tile's address, a multiple of 128.
-    static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
+    static DEVICE Lane lane(unsigned base, int row, int chunk) {
         return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
     }
 
     /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
     /// must be a multiple of 8.
-    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
+    static DEVICE unsigned at(const Lane& lane, int row, int chunk) {
         if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
         if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
         return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
@@ -1073,7 +984,7 @@ struct SharedTile {
     };
 
     /// The place of a chunk, neither it nor the row constant.
-    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
+    static DEVICE Place place(unsigned base, int row, int chunk) {
         if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
         if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
         return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
@@ -1081,12 +992,12 @@ struct SharedTile {
 };
 
 // ---- load_matrices.cuh
-__device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
+DEVICE void load_matrices(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
 
-__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
+DEVICE void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
@@ -1101,21 +1012,18 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
 /// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
 /// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
 template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Overlapped>
-__device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
-                                                        const typename KTile::Lane& k_lane, Overlapped overlapped) {
+DEVICE void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
+                                    const typename KTile::Lane& k_lane, Overlapped overlapped) {
     constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
-#pragma unroll
-    for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
+    UNROLL for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
 #pragma unroll UNROLLED
     for (int step = 0; step < STEPS; ++step) {
         unsigned q[M_TILES][4];
         read_queries(step / Dtype::PARTS, q);
-#pragma unroll
-        for (int n = 0; n < N_TILES; n += 2) {
+        UNROLL for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
             load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
+            UNROLL for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
                 for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
@@ -1126,15 +1034,13 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
 
 /// M_TILES * 16 rows of Q, of 16 columns.
 template <class QTile, int M_TILES>
-__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
-#pragma unroll
-    for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+DEVICE void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
+    UNROLL for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
 }
 
 /// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
 /// for each tile. `addresses` tells where a lane reads (addresses_recomputed.cuh, addresses_ahead.cuh).
-template <class QTile, int M_TILES, int REGISTERS>
-struct QueryFragments {
+template <class QTile, int M_TILES, int REGISTERS> struct QueryFragments {
     static constexpr int STEPS = QTile::CHUNKS / 2;
     static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
 
@@ -1143,14 +1049,14 @@ struct QueryFragments {
     unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
 
     /// Q must have come.
-    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
+    DEVICE QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
 #pragma unroll
         for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
     }
 
     template <class Dtype, class KTile, int N_TILES, class FragmentAddresses, class Overlapped>
-    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const FragmentAddresses& addresses, unsigned keys,
-                                             Overlapped overlapped) const {
+    DEVICE void multiply(float (&scores)[M_TILES][N_TILES][4], const FragmentAddresses& addresses, unsigned keys,
+                         Overlapped overlapped) const {
         auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
             if (step < KEPT)
                 memcpy(q, kept[step], sizeof(q));
@@ -1164,29 +1070,23 @@ struct QueryFragments {
 /// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
 /// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
-__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
-                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
+DEVICE void multiply_probs_values(float (&out)[M_TILES][D_TILES][4], float (&scores)[M_TILES][N_TILES][4],
+                                  unsigned values, ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
-#pragma unroll
-    for (int n = 0; n < N_TILES; n += 2) {
+    UNROLL for (int n = 0; n < N_TILES; n += 2) {
         unsigned probs[M_TILES][4];
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
+        UNROLL for (int m = 0; m < M_TILES; ++m) {
+            UNROLL for (int half = 0; half < 2; ++half) {
                 float(&x)[4] = scores[m][n + half];
                 to_probs(m, x);
                 probs[m][2 * half] = Dtype::pack(x[0], x[1]);
                 probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
             }
         }
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
+        UNROLL for (int d = 0; d < D_TILES; d += 2) {
             unsigned v[4];
             load_matrices_transposed(v, VTile::at(v_lane, 8 * n, d));
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) {
+            UNROLL for (int m = 0; m < M_TILES; ++m) {
                 Dtype::mma(out[m][d], probs[m], v[0], v[1]);
                 Dtype::mma(out[m][d + 1], probs[m], v[2], v[3]);
             }
@@ -1197,43 +1097,40 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
 // ---- copy.cuh
 // Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
 
-__device__ __forceinline__ void copy_async(unsigned target, const void* source) {
+DEVICE void copy_async(unsigned target, const void* source) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source));
 }
 
 /// Copies 16 bytes, or writes zeros without reading where `exists` is false: the source may be any address then.
-__device__ __forceinline__ void copy_async_or_zero(unsigned target, const void* source, bool exists) {
+DEVICE void copy_async_or_zero(unsigned target, const void* source, bool exists) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0));
 }
 
 /// Closes a group: the copies that this thread issued since the last one.
-__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;"); }
+DEVICE void copy_commit() { asm volatile("cp.async.commit_group;"); }
 
 /// Waits until at most PENDING of this thread's latest groups are under way.
-template <int PENDING>
-__device__ __forceinline__ void copy_wait() {
+template <int PENDING> DEVICE void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
 /// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
-__device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
+DEVICE void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
     const unsigned thread = opaque(threadIdx.x);
     const int thread_row = thread / CHUNKS, chunk = thread % CHUNKS;
     const char* address = source + Order::offset(thread_row) * row_bytes + (FIRST + chunk) * 16;
     const unsigned target = tile + Tile::panel(FIRST);
     const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
-#pragma unroll
-    for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
+    UNROLL for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
         const int row = thread_row + start;
         if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
         // Offsets add up for whole groups of 8 rows, after which the swizzle repeats too.
         const bool inside = STEP % 8 == 0 ? Order::offset(thread_row) < rows - Order::offset(start) : Order::offset(row) < rows;
         const unsigned row_target =
             STEP % 8 == 0 ? thread_target + start * WIDTH : target + Tile::template in_panel<WIDTH>(row, chunk);
-#pragma unroll
-        for (int panel = 0; panel < PANELS; ++panel) {
+        UNROLL for (int panel = 0; panel < PANELS; ++panel) {
             const int first = FIRST + panel * CHUNKS;
             const bool whole = VALID_BYTES >= (first + CHUNKS) * 16;  // the panel holds no padding columns
             const unsigned chunk_target = row_target + Tile::panel(panel * CHUNKS);
@@ -1248,7 +1145,7 @@ __device__ __forceinline__ void load_panels(unsigned tile, const char* source, l
 }
 
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED>
-__device__ __forceinline__ void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
+DEVICE void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int WIDE = Tile::WIDE_END, HALF = Tile::HALF_END;
     load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 128, 0, WIDE / 8>(tile, source, row_bytes, rows);
     load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 64, WIDE, (HALF - WIDE) / 4>(tile, source, row_bytes, rows);
@@ -1257,33 +1154,31 @@ __device__ __forceinline__ void load_columns(unsigned tile, const char* source, 
 
 /// Loads a tile without a branch, for code that runs under products. No rows at all make a tile of zeros.
 template <class Tile, class Order, int THREADS, int VALID_BYTES>
-__device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
+DEVICE void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
     load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque_pointer(source), row_bytes, rows);
 }
 
 // ---- words.cuh
 // Ordinary accesses to shared memory by address.
 
-__device__ __forceinline__ unsigned load_word(unsigned address) {
+DEVICE unsigned load_word(unsigned address) {
     unsigned word;
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
     return word;
 }
 
-__device__ __forceinline__ void store_word(unsigned address, unsigned word) {
+DEVICE void store_word(unsigned address, unsigned word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
 
 // ---- queries.cuh
 /// Moves the sign of `scale` into the Q tile, and zero too, so that scores need a positive factor: the one returned. The
 /// tile may still be on its way; a barrier must follow before it is used.
-template <class Dtype, class QTile, int THREADS>
-__device__ __forceinline__ float take_sign(unsigned queries, float scale) {
+template <class Dtype, class QTile, int THREADS> DEVICE float take_sign(unsigned queries, float scale) {
     if (!(scale <= 0)) return scale;
     copy_wait<0>();
     __syncthreads();
-#pragma unroll 1
-    for (int byte = threadIdx.x * 4; byte < QTile::BYTES; byte += THREADS * 4) {
+    NO_UNROLL for (int byte = threadIdx.x * 4; byte < QTile::BYTES; byte += THREADS * 4) {
         const unsigned word = load_word(queries + byte);
         store_word(queries + byte, scale == 0 ? 0 : word ^ Dtype::SIGN_BITS);
     }
@@ -1315,9 +1210,9 @@ using TileAddresses = FragmentAddresses<QTile, WARP_ROWS>;
 /// `addresses`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
 /// address of the V tile once it is in shared memory. One basic block but for what is rare: masks, and maxima that move.
 template <class LoadAhead, class ValuesReady>
-__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const TileAddresses& addresses,
-                                       unsigned keys, LoadAhead load_ahead, ValuesReady values_ready,
-                                       Normalizer<M_TILES>& normalizer, Out& out) {
+DEVICE void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const TileAddresses& addresses,
+                   unsigned keys, LoadAhead load_ahead, ValuesReady values_ready, Normalizer<M_TILES>& normalizer,
+                   Out& out) {
     // FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
     Scores scores;
     queries.multiply<Dtype, KTile>(scores, addresses, keys, load_ahead);
@@ -1362,12 +1257,12 @@ struct KvRows {
 
     /// Starts to load a tile of which `count` rows exist.
     template <class Tile, class Order, int THREADS, int BYTES>
-    __device__ __forceinline__ void load_keys(unsigned target, int first, int count) const {
+    DEVICE void load_keys(unsigned target, int first, int count) const {
         load_tile_straight<Tile, Order, THREADS, BYTES>(target, keys + first * key_stride, key_stride, count);
     }
 
     template <class Tile, class Order, int THREADS, int BYTES>
-    __device__ __forceinline__ void load_values(unsigned target, int first, int count) const {
+    DEVICE void load_values(unsigned target, int first, int count) const {
         load_tile_straight<Tile, Order, THREADS, BYTES>(target, values + first * value_stride, value_stride, count);
     }
 };
@@ -1390,11 +1285,10 @@ struct KvStream {
     Tile queue[STAGES];  // the tile in hand, and those ahead of it
 
     /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
-    __device__ __forceinline__ KvStream(const AnyRows& rows, Tiles& tiles, unsigned buffers)
+    DEVICE KvStream(const AnyRows& rows, Tiles& tiles, unsigned buffers)
         : rows(rows), tiles(tiles), key_buffers(buffers),
           value_buffers(buffers + STAGES * KTile::BYTES) {
-#pragma unroll 1
-        for (int i = 0; i < FIRST; ++i) {
+        NO_UNROLL for (int i = 0; i < FIRST; ++i) {
             shift(FIRST);
             queue[FIRST - 1] = tiles.advance();
             load_keys(queue[FIRST - 1], i);
@@ -1403,26 +1297,26 @@ struct KvStream {
         }
     }
 
-    __device__ __forceinline__ bool live() const { return queue[0].kind != EMPTY; }
-    __device__ __forceinline__ Tile tile() const { return queue[0]; }
-    __device__ __forceinline__ unsigned keys() const { return key_buffers + slot * KTile::BYTES; }
-    __device__ __forceinline__ unsigned values() const { return value_buffers + slot * VTile::BYTES; }
+    DEVICE bool live() const { return queue[0].kind != EMPTY; }
+    DEVICE Tile tile() const { return queue[0]; }
+    DEVICE unsigned keys() const { return key_buffers + slot * KTile::BYTES; }
+    DEVICE unsigned values() const { return value_buffers + slot * VTile::BYTES; }
 
     /// Returns when the first tile, and what the caller had issued before it, is in shared memory.
-    __device__ __forceinline__ void wait_first() const {
+    DEVICE void wait_first() const {
         copy_wait<STAGES == 1 ? 0 : STAGES - 2>();
         __syncthreads();
     }
 
     /// Returns when the keys of the tile in hand are in shared memory and all warps have left the tile before it.
-    __device__ __forceinline__ void wait_keys() {
+    DEVICE void wait_keys() {
         if (STAGES > 1) queue[AHEAD] = tiles.advance();
         copy_wait<STAGES == 1 ? 0 : STAGES - 2>();
         __syncthreads();
     }
 
     /// Starts what is to be loaded next, in two parts, 0 and 1: under the products with the keys.
-    __device__ __forceinline__ void load_ahead(int part) {
+    DEVICE void load_ahead(int part) {
         const int free_slot = slot == 0 ? AHEAD : slot - 1;
         if (part == 0 && STAGES > 1) load_keys(queue[AHEAD], free_slot);
         if (part == 0) return;
@@ -1431,7 +1325,7 @@ struct KvStream {
     }
 
     /// Returns when the values of the tile in hand are there. With one stage, all warps have left its keys then.
-    __device__ __forceinline__ void wait_values() {
+    DEVICE void wait_values() {
         if (STAGES > 1) return;
         copy_wait<0>();
         __syncthreads();
@@ -1440,7 +1334,7 @@ struct KvStream {
         copy_commit();
     }
 
-    __device__ __forceinline__ void step() {
+    DEVICE void step() {
         if (STAGES == 1) queue[0] = next;
         shift(STAGES);
         slot = slot == AHEAD ? 0 : slot + 1;
@@ -1449,24 +1343,21 @@ struct KvStream {
 private:
     Tile next;  // with one stage: the tile whose keys are on their way
 
-    __device__ __forceinline__ void shift(int count) {
-#pragma unroll
-        for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
+    DEVICE void shift(int count) {
+        UNROLL for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
     }
 
-    __device__ __forceinline__ void load_keys(const Tile& tile, int target) const {
+    DEVICE void load_keys(const Tile& tile, int target) const {
         rows.template load_keys<KTile, Order, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES, tile.kv_first,
                                                                   rows_of(tile));
     }
 
-    __device__ __forceinline__ void load_values(const Tile& tile, int target) const {
+    DEVICE void load_values(const Tile& tile, int target) const {
         rows.template load_values<VTile, Order, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES, tile.kv_first,
                                                                       rows_of(tile));
     }
 
-    __device__ __forceinline__ int rows_of(const Tile& tile) const {
-        return tile.kind == EMPTY ? 0 : rows.kv_len - tile.kv_first;
-    }
+    DEVICE int rows_of(const Tile& tile) const { return tile.kind == EMPTY ? 0 : rows.kv_len - tile.kv_first; }
 };
 
 // ---- load_rows.cuh
@@ -1474,16 +1365,15 @@ private:
 
 /// Rows of one head. Nothing of a block runs before they are asked for, so their addresses are a step apart, as those of keys.
 template <class QTile, int THREADS, int BYTES, class Element, class Order>
-__device__ __forceinline__ void load_rows(unsigned tile, const RowPlaces<Element, Order>& places) {
+DEVICE void load_rows(unsigned tile, const RowPlaces<Element, Order>& places) {
     load_tile_straight<QTile, Order, THREADS, BYTES>(tile, (const char*)places.target, places.stride * (long long)sizeof(Element),
                                                      places.rows);
 }
 
 /// The first `rows` of a tile, whose places are anywhere, of few tiles that meet many keys: a short loop.
 template <class QTile, int THREADS, int BYTES, class Places>
-__device__ __forceinline__ void load_rows(unsigned tile, const Places& places, int rows) {
-#pragma unroll 1
-    for (int index = threadIdx.x; index < rows * QTile::CHUNKS; index += THREADS) {
+DEVICE void load_rows(unsigned tile, const Places& places, int rows) {
+    NO_UNROLL for (int index = threadIdx.x; index < rows * QTile::CHUNKS; index += THREADS) {
         const int row = index / QTile::CHUNKS, chunk = index % QTile::CHUNKS;
         const bool exists = places.holds(row) && chunk * 16 < BYTES;
         const char* source = (const char*)(places.target + (exists ? places.offset(row) : 0)) + exists * chunk * 16;
@@ -1493,18 +1383,14 @@ __device__ __forceinline__ void load_rows(unsigned tile, const Places& places, i
 
 // ---- block_range.cuh
 /// The keys that a block's rows look at, where its warps don't tell their own from others'. See warp_ranges.cuh.
-template <int WARPS>
-struct Ranges {
+template <int WARPS> struct Ranges {
     TileRange range;
 
-    __device__ __forceinline__ explicit Ranges(const TileRange& range) : range(range) {}
+    DEVICE explicit Ranges(const TileRange& range) : range(range) {}
 
-    __device__ __forceinline__ TileRange all() const { return range; }
+    DEVICE TileRange all() const { return range; }
 
-    template <int BLOCK>
-    __device__ __forceinline__ Tile own(const Tile& tile, unsigned) const {
-        return tile;
-    }
+    template <int BLOCK> DEVICE Tile own(const Tile& tile, unsigned) const { return tile; }
 };
 
 // ---------------------------------------------------------------- the kernel
@@ -1541,8 +1427,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const KvRows kv = {(const char*)uniform_pointer(k), (const char*)uniform_pointer(v), bytes(params.k_stride_row), bytes(params.v_stride_row),
                        work.kv_len};
     auto kind_of = [&](int kv_first, int kv_last) { return block.kind(kv_first, kv_last); };
-    LiveTiles<
-        KvOrder, false, decltype(kind_of)> tiles(range, context.kv_len, kind_of);
+    LiveTiles< KvOrder, false, decltype(kind_of)> tiles(range, context.kv_len, kind_of);
     KvStream<STAGES, KvOrder, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(kv), decltype(tiles)>
         stream(kv, tiles, queries + QTile::BYTES);
 

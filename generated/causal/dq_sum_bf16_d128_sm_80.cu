@@ -2,10 +2,13 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    12  leaf code: element.cuh 12, math.cuh 16, bf16.cuh 35, add_scalar.cuh 49,
-//        finished_before.cuh 58, output.cuh 64, grid.cuh 139, row_blocks.cuh 193, tiles_1d.cuh 218
-//   243  parameters
-//   255  the kernel
+//    15  leaf code: element.cuh 15, math.cuh 19, bf16.cuh 38, add_scalar.cuh 52, finished_before.cuh 60, output.cuh 65,
+//        grid.cuh 134, row_blocks.cuh 184, tiles_1d.cuh 207
+//   231  parameters
+//   243  the kernel
+
+#define DEVICE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
 
 constexpr int ROW_ALIGNMENT = 16;
 
@@ -21,13 +24,13 @@ struct PowersOfTwo {};
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
-__device__ __forceinline__ int uniform(int x) {
+DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
 
-__device__ __forceinline__ long long opaque_long(long long x) {
+DEVICE long long opaque_long(long long x) {
     asm volatile("" : "+l"(x));
     return x;
 }
@@ -37,43 +40,40 @@ struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
-    static __device__ __forceinline__ unsigned pack(float low, float high) {
+    static DEVICE unsigned pack(float low, float high) {
         unsigned word;
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
 
-    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
+    static DEVICE void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 };
 
 // ---- add_scalar.cuh
 // Adding up in global memory, one float at a time: before sm_90.
 
 /// Reads them back.
-__device__ __forceinline__ void load_fragment(const float* tile, float (&x)[2][4]) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) x[i / 4][i % 4] = tile[i * 32 + threadIdx.x % 32];
+DEVICE void load_fragment(const float* tile, float (&x)[2][4]) {
+    UNROLL for (int i = 0; i < 8; ++i) x[i / 4][i % 4] = tile[i * 32 + threadIdx.x % 32];
 }
 
 // ---- finished_before.cuh
 // A kernel that begins when the one ahead of it is done. See finished.cuh for the other way.
 
-template <class Params>
-__device__ __forceinline__ void wait_for_heads(const Params&, int, int) {}
+template <class Params> DEVICE void wait_for_heads(const Params&, int, int) {}
 
 // ---- output.cuh
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
 /// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
 /// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
+    template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
     }
 
     /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
     template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+    static DEVICE void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
         if constexpr (Stored::WORDS == 1) {
             const bool odd = lane % 2;
             unsigned low[1], high[1];
@@ -83,8 +83,7 @@ struct ColumnsInPairs {
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
             if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
+            UNROLL for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
                 if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
@@ -95,33 +94,29 @@ struct ColumnsInPairs {
 
 /// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
 /// elements.
-template <class Element, class Order>
-struct RowPlaces {
+template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
     int rows;
 
-    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
-    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
+    DEVICE bool holds(int slot) const { return Order::offset(slot) < rows; }
+    DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
 /// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
 /// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
-__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
-                                           const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                       const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
     const int column = Columns::template first<Stored>(lane);
-#pragma unroll
-    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+    UNROLL for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
         // Opaque, or they would be computed anew for each fragment.
         auto* address = places.target + opaque_long(places.offset(row) + column);
         const bool exists = places.holds(row);
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
+        UNROLL for (int d = 0; d < D_TILES; d += 2) {
             float x[2][2];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            UNROLL for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
             const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
             Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
         }
@@ -130,9 +125,9 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
 
 /// Stores the warp's rows of a tile whose row 0 goes to `target`.
 template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
-                                           int lane = threadIdx.x % 32) {
+DEVICE void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                       const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
+                       int lane = threadIdx.x % 32) {
     store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
 }
 
@@ -146,18 +141,16 @@ struct Work {
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
-__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
+template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
-__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
-                                          int total) {
+DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
@@ -168,8 +161,7 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
 }
 
 /// The rows of the sequence that `work` names.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
+template <class AnyWork, class Params> DEVICE void find_q_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
@@ -177,8 +169,7 @@ __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params)
 /// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
-__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
-                                              int rows_each = 1) {
+DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
     if (cu_seqlens == nullptr) return;
     int low = 0, high = batch;  // the sequence is in [low, high)
     while (high - low > 1) {
@@ -197,8 +188,7 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
 constexpr int ROW_BLOCK = 16, ALIGNED_BLOCKS = ROW_ALIGNMENT / ROW_BLOCK;
 
 /// Row block `index` of all heads: `q_block` counts row blocks here, and what is said of keys isn't known.
-template <class Params>
-__device__ __forceinline__ Work find_row_block(const Params& params, int index) {
+template <class Params> DEVICE Work find_row_block(const Params& params, int index) {
     Work work;
     int aligned = index % params.row_blocks / ALIGNED_BLOCKS;
     work.head = index / params.row_blocks % params.num_heads;
@@ -210,8 +200,7 @@ __device__ __forceinline__ Work find_row_block(const Params& params, int index) 
 }
 
 /// How many row blocks there are.
-template <class Params>
-__device__ __forceinline__ int all_row_blocks(const Params& params) {
+template <class Params> DEVICE int all_row_blocks(const Params& params) {
     return (params.cu_seqlens_q == nullptr ? params.batch : 1) * params.num_heads * params.row_blocks;
 }
 
@@ -219,18 +208,17 @@ __device__ __forceinline__ int all_row_blocks(const Params& params) {
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
-template <int SIZE, int WIDTH, int COLUMNS>
-struct TileOrder {
+template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
     /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
-    static __device__ __forceinline__ int first(int slot) { return slot; }
+    static DEVICE int first(int slot) { return slot; }
 
     /// The position of a slot of a tile, counted from the tile's first.
-    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+    static constexpr DEVICE int offset(int slot) { return slot; }
 
     /// The position of a slot of the sequence.
-    static __device__ __forceinline__ int position(int slot) { return slot; }
+    static DEVICE int position(int slot) { return slot; }
 };
 
 using Order = TileOrder<ROW_ALIGNMENT, 1, 1>;  // in which rows are kept
@@ -261,12 +249,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS) dq_sum(cons
         const Work work = find_row_block(params, index);
         const int q_first = Order::position(work.q_block * ROW_BLOCK);
         float dq[1][2 * COLUMN_BLOCKS][4];
-#pragma unroll
-        for (int column = 0; column < COLUMN_BLOCKS; ++column) {
+        UNROLL for (int column = 0; column < COLUMN_BLOCKS; ++column) {
             float tile[2][4];
             load_fragment(params.dq_sum + ((long long)index * COLUMN_BLOCKS + column) * 256, tile);
-#pragma unroll
-            for (int i = 0; i < 8; ++i) dq[0][2 * column + i / 4][i % 4] = tile[i / 4][i % 4];
+            UNROLL for (int i = 0; i < 8; ++i) dq[0][2 * column + i / 4][i % 4] = tile[i / 4][i % 4];
         }
         const float scales[1][2] = {{params.factor, params.factor}};
         auto* target = params.dq + work.batch_index * params.dq_stride_batch + work.head * params.dq_stride_head +

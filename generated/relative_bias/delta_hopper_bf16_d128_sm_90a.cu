@@ -2,11 +2,14 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    13  leaf code: element.cuh 13, math.cuh 26, bf16.cuh 42, statistics_split_bf16.cuh 56,
-//        clear.cuh 91, dot.cuh 103, grid.cuh 151, row_blocks.cuh 211, tiles_1d.cuh 236
-//   257  parameters
-//   274  the kernel
-//   289    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
+//    16  leaf code: element.cuh 16, math.cuh 29, bf16.cuh 45, statistics_split_bf16.cuh 59, clear.cuh 93, dot.cuh 105,
+//        grid.cuh 146, row_blocks.cuh 201, tiles_1d.cuh 224
+//   244  parameters
+//   261  the kernel
+//   276    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
+
+#define DEVICE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
 
 constexpr int ROW_ALIGNMENT = 64;
 
@@ -15,13 +18,13 @@ constexpr int ROW_ALIGNMENT = 64;
 struct fp16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };
 
-__device__ __forceinline__ float to_float(fp16 x) {
+DEVICE float to_float(fp16 x) {
     float wide;
     asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
     return wide;
 }
 
-__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+DEVICE float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
 
 // ---- math.cuh
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
@@ -33,7 +36,7 @@ struct PowersOfTwo {};
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
-__device__ __forceinline__ int uniform(int x) {
+DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
@@ -44,13 +47,13 @@ struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr float NO_WEIGHT = 1e30f;  // exponents below minus this underflow to 0
 
-    static __device__ __forceinline__ unsigned pack(float low, float high) {
+    static DEVICE unsigned pack(float low, float high) {
         unsigned word;
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
 
-    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
+    static DEVICE float low(unsigned word) { return __uint_as_float(word << 16); }
 };
 
 // ---- statistics_split_bf16.cuh
@@ -61,19 +64,18 @@ struct Dtype : PowersOfTwo {
 /// Eight 16-bit numbers for a row: -lse in parts 0 to 2 and 6, which repeats 0; -delta in parts 3 to 5. They are finite, since
 /// those that A doesn't pick meet its zeros. Of a row without weight (lse -inf) they make all
 /// probabilities 0.
-template <class Dtype>
-struct Statistics {
+template <class Dtype> struct Statistics {
     struct SplitBf16 {
         float first, second, third;
 
-        __device__ __forceinline__ explicit SplitBf16(float x) {
+        DEVICE explicit SplitBf16(float x) {
             first = Dtype::low(Dtype::pack(x, 0));
             second = Dtype::low(Dtype::pack(x - first, 0));
             third = x - first - second;
         }
     };
 
-    static __device__ __forceinline__ void store(float* statistics, long long row, float lse, float delta) {
+    static DEVICE void store(float* statistics, long long row, float lse, float delta) {
         const SplitBf16 minus_lse(lse == NEGATIVE_INFINITY ? -Dtype::NO_WEIGHT : -lse), minus_delta(-delta);
         *(uint4*)(statistics + 4 * row) =
             make_uint4(Dtype::pack(minus_lse.first, minus_lse.second), Dtype::pack(minus_lse.third, minus_delta.first),
@@ -81,7 +83,7 @@ struct Statistics {
     }
 
     /// lse, beyond all scores for a row without weight, and delta.
-    static __device__ __forceinline__ float2 load(const float* statistics, long long row) {
+    static DEVICE float2 load(const float* statistics, long long row) {
         const uint4 x = *(const uint4*)(statistics + 4 * row);
         return make_float2(-(Dtype::low(x.x) + Dtype::low(x.x >> 16) + Dtype::low(x.y)),
                            -(Dtype::low(x.y >> 16) + Dtype::low(x.z) + Dtype::low(x.z >> 16)));
@@ -91,29 +93,26 @@ struct Statistics {
 // ---- clear.cuh
 /// Sets words of 4 bytes to 0, a multiple of four of them at a multiple of 16 bytes. `threads` threads share them, of which
 /// this is number `thread`.
-__device__ __forceinline__ void clear_fours(float* target, int words, int thread, int threads) {
+DEVICE void clear_fours(float* target, int words, int thread, int threads) {
     for (int at = 4 * thread; at < words; at += 4 * threads) *(float4*)(target + at) = float4{};
 }
 
 /// Clears any number of words anywhere.
-__device__ __forceinline__ void clear_words(int* target, int words, int thread, int threads) {
+DEVICE void clear_words(int* target, int words, int thread, int threads) {
     for (int at = thread; at < words; at += threads) target[at] = 0;
 }
 
 // ---- dot.cuh
 /// Eight neighbouring elements as they lie in memory, at a multiple of 16 bytes. Several can be asked for before the first is
 /// looked at.
-template <class Element>
-struct Eight {
+template <class Element> struct Eight {
     static constexpr int LOADS = sizeof(Element) / 2;
 
     uint4 parts[LOADS];
 
     /// Zeros where they don't exist. LAST: nothing will read them after this.
-    template <bool LAST>
-    __device__ __forceinline__ void load(const Element* address, bool exist) {
-#pragma unroll
-        for (int i = 0; i < LOADS; ++i) {
+    template <bool LAST> DEVICE void load(const Element* address, bool exist) {
+        UNROLL for (int i = 0; i < LOADS; ++i) {
             parts[i] = make_uint4(0, 0, 0, 0);
             if (exist) parts[i] = LAST ? __ldcs((const uint4*)address + i) : __ldg((const uint4*)address + i);
         }
@@ -121,16 +120,14 @@ struct Eight {
 };
 
 template <class Half>  // fp16 or bf16
-__device__ __forceinline__ void to_floats(float (&x)[8], const Eight<Half>& eight) {
+DEVICE void to_floats(float (&x)[8], const Eight<Half>& eight) {
     const uint4 four = eight.parts[0];
     const unsigned words[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-    for (int i = 0; i < 8; ++i) x[i] = to_float(Half{(unsigned short)(words[i / 2] >> i % 2 * 16)});
+    UNROLL for (int i = 0; i < 8; ++i) x[i] = to_float(Half{(unsigned short)(words[i / 2] >> i % 2 * 16)});
 }
 
-__device__ __forceinline__ void to_floats(float (&x)[8], const Eight<float>& eight) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
+DEVICE void to_floats(float (&x)[8], const Eight<float>& eight) {
+    UNROLL for (int half = 0; half < 2; ++half) {
         const uint4 four = eight.parts[half];
         x[4 * half] = __uint_as_float(four.x), x[4 * half + 1] = __uint_as_float(four.y);
         x[4 * half + 2] = __uint_as_float(four.z), x[4 * half + 3] = __uint_as_float(four.w);
@@ -138,13 +135,11 @@ __device__ __forceinline__ void to_floats(float (&x)[8], const Eight<float>& eig
 }
 
 /// The sum of a[i] b[i].
-template <class Element>
-__device__ __forceinline__ float dot(const Eight<Element>& a, const Eight<Element>& b) {
+template <class Element> DEVICE float dot(const Eight<Element>& a, const Eight<Element>& b) {
     float x[8], y[8], sum = 0;
     to_floats(x, a);
     to_floats(y, b);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) sum = fmaf(x[i], y[i], sum);
+    UNROLL for (int i = 0; i < 8; ++i) sum = fmaf(x[i], y[i], sum);
     return sum;
 }
 
@@ -157,25 +152,22 @@ struct Work {
     int q_start, q_len, kv_start, kv_len;
 
     /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
-    template <class Params>
-    __device__ __forceinline__ long long lse_row(const Params& params, int q_idx) const {
+    template <class Params> DEVICE long long lse_row(const Params& params, int q_idx) const {
         return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
     }
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
-__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
+template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
-__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
-                                          int total) {
+DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
@@ -186,8 +178,7 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
 }
 
 /// The rows of the sequence that `work` names.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
+template <class AnyWork, class Params> DEVICE void find_q_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
@@ -195,8 +186,7 @@ __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params)
 /// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
-__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
-                                              int rows_each = 1) {
+DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
     if (cu_seqlens == nullptr) return;
     int low = 0, high = batch;  // the sequence is in [low, high)
     while (high - low > 1) {
@@ -215,8 +205,7 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
 constexpr int ROW_BLOCK = 16, ALIGNED_BLOCKS = ROW_ALIGNMENT / ROW_BLOCK;
 
 /// Row block `index` of all heads: `q_block` counts row blocks here, and what is said of keys isn't known.
-template <class Params>
-__device__ __forceinline__ Work find_row_block(const Params& params, int index) {
+template <class Params> DEVICE Work find_row_block(const Params& params, int index) {
     Work work;
     int aligned = index % params.row_blocks / ALIGNED_BLOCKS;
     work.head = index / params.row_blocks % params.num_heads;
@@ -228,8 +217,7 @@ __device__ __forceinline__ Work find_row_block(const Params& params, int index) 
 }
 
 /// How many row blocks there are.
-template <class Params>
-__device__ __forceinline__ int all_row_blocks(const Params& params) {
+template <class Params> DEVICE int all_row_blocks(const Params& params) {
     return (params.cu_seqlens_q == nullptr ? params.batch : 1) * params.num_heads * params.row_blocks;
 }
 
@@ -237,12 +225,11 @@ __device__ __forceinline__ int all_row_blocks(const Params& params) {
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
-template <int SIZE, int WIDTH, int COLUMNS>
-struct TileOrder {
+template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
     /// The position of a slot of the sequence.
-    static __device__ __forceinline__ int position(int slot) { return slot; }
+    static DEVICE int position(int slot) { return slot; }
 };
 
 using Order = TileOrder<ROW_ALIGNMENT, 1, 1>;  // in which rows are kept
@@ -291,18 +278,15 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 4) delta(const __grid_c
 #pragma unroll 2  // the second are asked for before the first are looked at; more would spill
     for (int first = 0; first < ROUNDS; first += AHEAD) {
         Eight<Dtype::Element> x[AHEAD], y[AHEAD];
-#pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
+        UNROLL for (int i = 0; i < AHEAD; ++i) {
             const int q_idx = q_idx_of((first + i) * ROWS + lane / LANES);
             const bool loads = q_idx < work.q_len && column < VALUE_HEAD_DIM;
             x[i].load<true>(out + q_idx * params.out_stride_row, loads);
             y[i].load<false>(dout + q_idx * params.dout_stride_row, loads);
         }
-#pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
+        UNROLL for (int i = 0; i < AHEAD; ++i) {
             float sum = dot(x[i], y[i]);
-#pragma unroll
-            for (int step = LANES / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+            UNROLL for (int step = LANES / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
             const float whole = __shfl_sync(~0u, sum, lane % ROWS * LANES);
             if (lane / ROWS == first + i) delta = whole;
         }

@@ -2,9 +2,11 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//     9  leaf code: learned.cuh 9
+//    11  leaf code: learned.cuh 11
 //    25  parameters
 //    32  the kernel
+
+#define DEVICE __device__ __forceinline__
 
 // ---- learned.cuh
 // Gradients of learnable inputs, added up from pairs. How far a sum goes before it is added to memory depends on what its
@@ -16,11 +18,9 @@
 constexpr int EXACT_WORDS = 17;
 
 /// 2^exponent, for exponents of normal doubles.
-__device__ __forceinline__ double power_of_two(int exponent) {
-    return __longlong_as_double((long long)(1023 + exponent) << 52);
-}
+DEVICE double power_of_two(int exponent) { return __longlong_as_double((long long)(1023 + exponent) << 52); }
 
-__device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fffffff); }
+DEVICE float not_a_number() { return __int_as_float(0x7fffffff); }
 
 struct Params {
     const long long *sums;

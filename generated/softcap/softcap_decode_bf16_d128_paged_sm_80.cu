@@ -2,34 +2,31 @@
 // Written by attncc 0.2.0 from specs/softcap.attn (sha256 92e47e093a5f2f19). Do not edit.
 //
 // Contents, by line:
-//    52  sizes
-//    69  leaf code: element.cuh 71, math.cuh 75, bf16.cuh 160, running_max.cuh 183,
-//        normalize_softmax.cuh 215, keep_all.cuh 324, tiles_1d.cuh 332, grid.cuh 355,
-//        pages.cuh 421, keys_in_pages.cuh 443, output.cuh 461, in_registers.cuh 575,
-//        group_rows.cuh 578, key_bits.cuh 683, rotation.cuh 700, scores.cuh 711, tile_kind.cuh 763,
-//        tiles.cuh 767, functions.cuh 851, score_form.cuh 866
-//   949  softcap: Params 951, Context 970, make_context 984, Row 1000, make_row 1005,
-//        keep_bits 1015, score_mod 1023, score_form_holds 1031, score_factor 1037, score_bias 1042,
-//        KvBounds 1049, kv_bounds 1053
-//  1063  a block of queries
-//  1234  leaf code, continued: lanes.cuh 1236, addresses_recomputed.cuh 1251, layout.cuh 1268,
-//        load_matrices.cuh 1328, mma_16bit.cuh 1339, copy.cuh 1442, words.cuh 1509,
-//        queries.cuh 1522
-//  1538  one tile of attention
-//  1566    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
-//  1585    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
-//  1593    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1600  leaf code of decode: stream_k.cuh 1602, copy_pages.cuh 1686, kv_pages.cuh 1711,
-//        kv_ring.cuh 1741, warp_results.cuh 1838, partial_results.cuh 1890, load_rows.cuh 2050
-//  2072  items, and the units that they have
-//  2170  the keys of a tile of Q
-//  2214  one part of an item
-//  2240    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2263    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps ...
-//  2285  parts of an item
-//  2335  the kernel
-//  2341    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
-//  2374    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//    53  sizes
+//    70  leaf code: element.cuh 72, math.cuh 76, bf16.cuh 160, running_max.cuh 183, normalize_softmax.cuh 210,
+//        keep_all.cuh 310, tiles_1d.cuh 317, grid.cuh 339, pages.cuh 400, keys_in_pages.cuh 420, output.cuh 436,
+//        in_registers.cuh 541, group_rows.cuh 544, key_bits.cuh 640, rotation.cuh 655, scores.cuh 665,
+//        tile_kind.cuh 709, tiles.cuh 713, functions.cuh 793, score_form.cuh 808
+//   884  softcap: Params 886, Context 905, make_context 918, Row 933, make_row 938, keep_bits 947, score_mod 954,
+//        score_form_holds 961, score_factor 967, score_bias 972, KvBounds 976, kv_bounds 980
+//   989  a block of queries
+//  1144  leaf code, continued: lanes.cuh 1146, addresses_recomputed.cuh 1159, layout.cuh 1173, load_matrices.cuh 1229,
+//        mma_16bit.cuh 1240, copy.cuh 1332, words.cuh 1396, queries.cuh 1409
+//  1423  one tile of attention
+//  1451    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
+//  1470    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  1478    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1485  leaf code of decode: stream_k.cuh 1487, copy_pages.cuh 1569, kv_pages.cuh 1593, kv_ring.cuh 1621,
+//        warp_results.cuh 1714, partial_results.cuh 1761, load_rows.cuh 1912
+//  1933  items, and the units that they have
+//  2027  the keys of a tile of Q
+//  2071  one part of an item
+//  2097    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2120    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
+//  2141  parts of an item
+//  2190  the kernel
+//  2196    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2229    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale ·
 // q·k in natural units, and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -48,6 +45,10 @@
 //   full_begin = 0
 //   full_end = min(max((q_first + (q_offset + 1)), 0), kv_len)
 //   kv_end = min(max((q_last + (q_offset + 1)), 0), kv_len)
+
+#define DEVICE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
 
 // ---------------------------------------------------------------- sizes
 
@@ -77,27 +78,27 @@ struct bf16 { unsigned short bits; };
 [[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 /// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
-__device__ __forceinline__ float exp2_flushed(float x) {
+DEVICE float exp2_flushed(float x) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
 
 /// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
-__device__ __forceinline__ float log2_approximate(float x) {
+DEVICE float log2_approximate(float x) {
     float result;
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
 
-__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
+DEVICE float fast_reciprocal(float x) {  // 1 ulp
     float result;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
 
 /// 1 / x where both are normal: what CUDA computes, without its branch for all others.
-__device__ __forceinline__ float normal_reciprocal(float x) {
+DEVICE float normal_reciprocal(float x) {
     const float result = fast_reciprocal(x);
     return fmaf(result, fmaf(-x, result, 1.0f), result);
 }
@@ -106,19 +107,19 @@ __device__ __forceinline__ float normal_reciprocal(float x) {
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
     static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
+    static DEVICE float power(float x) { return exp2_flushed(x); }
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
 };
 
 /// The largest of the four values that the lanes of a quad hold.
-__device__ __forceinline__ float quad_max(float x) {
+DEVICE float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
     return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-__device__ __forceinline__ float quad_sum(float x) {
+DEVICE float quad_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
 }
@@ -126,33 +127,32 @@ __device__ __forceinline__ float quad_sum(float x) {
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
-__device__ __forceinline__ int uniform(int x) {
+DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
 
-__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
+DEVICE float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
 /// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
 /// the whole loop.
-__device__ __forceinline__ int opaque(int x) {
+DEVICE int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;
 }
 
-__device__ __forceinline__ long long opaque_long(long long x) {
+DEVICE long long opaque_long(long long x) {
     asm volatile("" : "+l"(x));
     return x;
 }
 
-template <class T>
-__device__ __forceinline__ T* opaque_pointer(T* x) {
+template <class T> DEVICE T* opaque_pointer(T* x) {
     asm volatile("" : "+l"(x));
     return x;
 }
 
-__device__ __forceinline__ float opaque_float(float x) {
+DEVICE float opaque_float(float x) {
     asm volatile("" : "+f"(x));
     return x;
 }
@@ -163,16 +163,16 @@ struct Dtype : PowersOfTwo {
     static constexpr unsigned SIGN_BITS = 0x80008000;
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
-    static __device__ __forceinline__ unsigned pack(float low, float high) {
+    static DEVICE unsigned pack(float low, float high) {
         unsigned word;
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
 
-    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
+    static DEVICE void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 
     /// sum += a b
-    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    static DEVICE void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
             "{%0, %1, %2, %3};"
             : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
@@ -183,29 +183,24 @@ struct Dtype : PowersOfTwo {
 // ---- running_max.cuh
 /// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
 /// stale_max_softmax.cuh) says when it moves.
-template <int M_TILES>
-struct RunningMax {
+template <int M_TILES> struct RunningMax {
     float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
     float offset[M_TILES][2];  // minus the maximum of each row, as an exponent
 
-    __device__ __forceinline__ explicit RunningMax(float factor) : factor(factor) {}
+    DEVICE explicit RunningMax(float factor) : factor(factor) {}
 
     /// The score of a pair that isn't kept.
-    static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
+    static DEVICE float masked() { return NEGATIVE_INFINITY; }
 
-    template <class Visit>
-    static __device__ __forceinline__ void each_row(Visit visit) {
-#pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
+    template <class Visit> static DEVICE void each_row(Visit visit) {
+        UNROLL for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
     /// An exponent relative to the row's maximum.
-    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
 
-    template <int N_TILES>
-    __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
-#pragma unroll
-        for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
+    template <int N_TILES> DEVICE void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
+        UNROLL for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
             float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
             x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
         }
@@ -217,8 +212,7 @@ struct RunningMax {
 /// one liberty that leaves the result exact: a stale maximum serves as well. So it moves only when an
 /// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
 /// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
-template <int M_TILES>
-struct Normalizer : RunningMax<M_TILES> {
+template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
     using Base = RunningMax<M_TILES>;
     using Base::offset, Base::each_row;
 
@@ -226,21 +220,17 @@ struct Normalizer : RunningMax<M_TILES> {
     float tile_sum[M_TILES][2];  // the same, of the tile in hand
 
     /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : Base(unit * Dtype::UNIT) {
+    DEVICE explicit Normalizer(float unit) : Base(unit * Dtype::UNIT) {
         each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
     /// Whether the maxima are still valid for a tile's exponents. All lanes of the warp must agree on what follows.
-    template <int N_TILES>
-    __device__ __forceinline__ bool max_still_valid(const float (&exponents)[M_TILES][N_TILES][4]) const {
+    template <int N_TILES> DEVICE bool max_still_valid(const float (&exponents)[M_TILES][N_TILES][4]) const {
         // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
         int top[4] = {};
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-            for (int n = 0; n < N_TILES; n += 2)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
+        UNROLL for (int m = 0; m < M_TILES; ++m)
+            UNROLL for (int n = 0; n < N_TILES; n += 2)
+                UNROLL for (int i = 0; i < 4; ++i) {
                     const float x = exponents[m][n][i], y = exponents[m][n + 1][i];
                     top[i] = max(max(top[i], __float_as_int(x)), __float_as_int(y));
                 }
@@ -252,19 +242,18 @@ struct Normalizer : RunningMax<M_TILES> {
 
     /// Moves the maxima if need be. All lanes must call.
     template <int N_TILES, int D_TILES>
-    __device__ __forceinline__ void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+    DEVICE void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
         if (!__all_sync(~0u, max_still_valid(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
     }
 
-    __device__ __forceinline__ void begin_tile() {
+    DEVICE void begin_tile() {
         each_row([&](int m, int r) { tile_sum[m][r] = 0; });
     }
 
     /// Makes the row's largest exponent so far FIRST. A row whose sum is 0 has none: it has met only scores of -inf.
     /// Each lane gets a share of the sum, so that its own part tells that there is a maximum.
     template <int N_TILES, int D_TILES>
-    __device__ __forceinline__ void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4],
-                                         float (&out)[M_TILES][D_TILES][4]) {
+    DEVICE void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
         float peak = NEGATIVE_INFINITY;
 #pragma unroll
         for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
@@ -275,40 +264,37 @@ struct Normalizer : RunningMax<M_TILES> {
         const float rescale = sum > 0 ? Dtype::power(-step) : 1.0f;
         offset[m][r] -= step;
         row_sum[m][r] = 0.25f * sum * rescale;
-#pragma unroll
-        for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
-#pragma unroll
-        for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale, out[m][d][2 * r + 1] *= rescale;
+        UNROLL for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
+        UNROLL for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale, out[m][d][2 * r + 1] *= rescale;
     }
 
     /// Exponents of row tile m, four of one fragment, to probabilities.
-    __device__ __forceinline__ void to_probs(int m, float (&x)[4]) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
+    DEVICE void to_probs(int m, float (&x)[4]) {
+        UNROLL for (int i = 0; i < 4; ++i) {
             x[i] = Dtype::power(x[i]);
             tile_sum[m][i / 2] += x[i];
         }
     }
 
-    __device__ __forceinline__ void end_tile() {
+    DEVICE void end_tile() {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
     }
 
     /// A row's state as it is kept in memory: its maximum (-inf: none) and sum.
-    __device__ __forceinline__ void load_row(int m, int r, float row_max, float sum) {
+    DEVICE void load_row(int m, int r, float row_max, float sum) {
         offset[m][r] = sum > 0 ? -row_max : 0.0f;
         row_sum[m][r] = threadIdx.x % 4 == 0 ? sum : 0.0f;
     }
 
     /// All lanes of the quad must call.
-    __device__ __forceinline__ void read_row(int m, int r, float& row_max, float& sum) const {
+    DEVICE void read_row(int m, int r, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
     /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
     /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+    DEVICE float finish(int m, int r, float sink, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
         const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
         row_max = fmaxf(maximum, sink);
@@ -323,33 +309,31 @@ struct Normalizer : RunningMax<M_TILES> {
 
 // ---- keep_all.cuh
 /// No dropout. The interface is that of philox.cuh.
-template <int M_TILES>
-struct Dropout {
-    __device__ __forceinline__ void begin_tile(int) {}
-    __device__ __forceinline__ float scale() const { return 1; }
+template <int M_TILES> struct Dropout {
+    DEVICE void begin_tile(int) {}
+    DEVICE float scale() const { return 1; }
 };
 
 // ---- tiles_1d.cuh
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
-template <int SIZE, int WIDTH, int COLUMNS>
-struct TileOrder {
+template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
     /// Slots between which the positions from, or up to, a given one stand.
-    static __device__ __forceinline__ int begin(int position) { return position; }
-    static __device__ __forceinline__ int end(int position) { return position; }
+    static DEVICE int begin(int position) { return position; }
+    static DEVICE int end(int position) { return position; }
 
     /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
-    static __device__ __forceinline__ int first(int slot) { return slot; }
-    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
+    static DEVICE int first(int slot) { return slot; }
+    static DEVICE int last(int first, int length) { return min(first + BLOCK, length) - 1; }
 
     /// Whether all of the tile lies in the sequence.
-    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
+    static DEVICE bool whole(int first, int length) { return first + BLOCK <= length; }
 
     /// The position of a slot of a tile, counted from the tile's first.
-    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+    static constexpr DEVICE int offset(int slot) { return slot; }
 };
 
 // ---- grid.cuh
@@ -362,18 +346,16 @@ struct Work {
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
-__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
+template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
-__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
-                                          int total) {
+DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
@@ -384,8 +366,7 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
 }
 
 /// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+template <class AnyWork, class Params> DEVICE void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
@@ -394,15 +375,13 @@ __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
 }
 
 /// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
-template <class Params>
-__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+template <class Params> DEVICE float length_holds(const Params& params, int sequence) {
     const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
     return holds ? 1.0f : __int_as_float(0x7fffffff);
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
-template <class AnyWork, class Params>
-__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+template <class AnyWork, class Params> DEVICE int query_offset(const Params& params, const AnyWork& work) {
     constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
     int offset = params.q_offset;
@@ -412,7 +391,7 @@ __device__ __forceinline__ int query_offset(const Params& params, const AnyWork&
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
-__device__ __forceinline__ int block_index() {
+DEVICE int block_index() {
     int index;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
     return index;
@@ -428,23 +407,20 @@ struct PagedKey {
 
 /// Where a key of a sequence is. The table is read for keys that there are alone. What is no page gives one that lies outside
 /// the pool.
-template <class Params>
-__device__ __forceinline__ PagedKey paged_key(const Params& params, int sequence, int key) {
+template <class Params> DEVICE PagedKey paged_key(const Params& params, int sequence, int key) {
     const int entry = (int)((unsigned long long)key * params.page_magic >> params.page_shift);
     const int page = __ldg(params.block_table + (long long)sequence * params.max_blocks + entry);
     return {page, key - entry * params.page_rows};
 }
 
-template <class Params>
-__device__ __forceinline__ bool in_pool(const Params& params, const PagedKey& key) {
+template <class Params> DEVICE bool in_pool(const Params& params, const PagedKey& key) {
     return (unsigned)key.page < (unsigned)params.pages;
 }
 
 // ---- keys_in_pages.cuh
 /// 1, or NaN where the table names a page for the sequence's keys that isn't in the pool: what its results are multiplied by.
 /// All lanes of a warp call.
-template <class Params>
-__device__ __forceinline__ float pages_hold(const Params& params, int sequence, int kv_len, int first) {
+template <class Params> DEVICE float pages_hold(const Params& params, int sequence, int kv_len, int first) {
     const int page = (int)((unsigned long long)first * params.page_magic >> params.page_shift);
     bool holds = true;
     for (int key = page * params.page_rows + (int)(threadIdx.x % 32) * params.page_rows; key < kv_len; key += 32 * params.page_rows)
@@ -453,8 +429,7 @@ __device__ __forceinline__ float pages_hold(const Params& params, int sequence, 
 }
 
 /// What the results of a sequence are multiplied by: NaN where its length, or a page of it, can't be. All lanes of a warp call.
-template <class Params>
-__device__ __forceinline__ float keys_hold(const Params& params, int sequence, int kv_len, int first = 0) {
+template <class Params> DEVICE float keys_hold(const Params& params, int sequence, int kv_len, int first = 0) {
     return length_holds(params, sequence) * pages_hold(params, sequence, kv_len, first);
 }
 
@@ -463,23 +438,22 @@ __device__ __forceinline__ float keys_hold(const Params& params, int sequence, i
 struct Unrounded {
     using Element = float;
     static constexpr int WORDS = 2;
-    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
+    static DEVICE void words(unsigned (&word)[2], float x, float y) {
         word[0] = __float_as_uint(x);
         word[1] = __float_as_uint(y);
     }
 };
 
-__device__ __forceinline__ void store_vector(void* target, const unsigned (&x)[2]) {
+DEVICE void store_vector(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
 }
 
-__device__ __forceinline__ void store_vector(void* target, const unsigned (&x)[4]) {
+DEVICE void store_vector(void* target, const unsigned (&x)[4]) {
     *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
 }
 
 /// Stores four neighbouring columns.
-template <class Stored>
-__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
+template <class Stored> DEVICE void store_four(typename Stored::Element* target, float4 x) {
     unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
     Stored::words(low, x.x, x.y);
     Stored::words(high, x.z, x.w);
@@ -492,14 +466,13 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
 /// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
 /// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
+    template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
     }
 
     /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
     template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+    static DEVICE void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
         if constexpr (Stored::WORDS == 1) {
             const bool odd = lane % 2;
             unsigned low[1], high[1];
@@ -509,8 +482,7 @@ struct ColumnsInPairs {
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
             if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
+            UNROLL for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
                 if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
@@ -521,33 +493,29 @@ struct ColumnsInPairs {
 
 /// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
 /// elements.
-template <class Element, class Order>
-struct RowPlaces {
+template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
     int rows;
 
-    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
-    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
+    DEVICE bool holds(int slot) const { return Order::offset(slot) < rows; }
+    DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
 /// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
 /// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
-__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
-                                           const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                       const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
     const int column = Columns::template first<Stored>(lane);
-#pragma unroll
-    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+    UNROLL for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
         // Opaque, or they would be computed anew for each fragment.
         auto* address = places.target + opaque_long(places.offset(row) + column);
         const bool exists = places.holds(row);
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
+        UNROLL for (int d = 0; d < D_TILES; d += 2) {
             float x[2][2];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            UNROLL for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
             const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
             Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
         }
@@ -555,17 +523,15 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
 }
 
 /// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
-template <int M_TILES>
-constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
+template <int M_TILES> constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
 
 /// Of these rows, in fours, each lane owns the one of this number.
-__device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
+DEVICE int own_row() { return threadIdx.x % 4; }
 
 /// Stores one value for each of the warp's rows, as `store_rows` does: this lane those of its own rows.
 template <int M_TILES, class Places, class Value>
-__device__ __forceinline__ void store_row_values(const Places& places, int slot, Value value) {
-#pragma unroll
-    for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
+DEVICE void store_row_values(const Places& places, int slot, Value value) {
+    UNROLL for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
         const float x = value(own);
         const int number = 4 * own + own_row(), row = slot + 8 * number + threadIdx.x % 32 / 4;
         if (number < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = x;
@@ -573,11 +539,11 @@ __device__ __forceinline__ void store_row_values(const Places& places, int slot,
 }
 
 // ---- in_registers.cuh
-__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+DEVICE int lane_of_values() { return threadIdx.x % 32; }
 
 // ---- group_rows.cuh
 /// n / d of numbers below 2^16, by one instruction for the reciprocal.
-__device__ __forceinline__ int small_quotient(int n, int d) { return (int)((n + 0.5f) * fast_reciprocal((float)d)); }
+DEVICE int small_quotient(int n, int d) { return (int)((n + 0.5f) * fast_reciprocal((float)d)); }
 
 /// Which rows of a sequence and key head a tile has: row i is query i / group, of head i % group among them.
 struct GroupSlots {
@@ -586,25 +552,22 @@ struct GroupSlots {
     int first, past;   // the query of slot 0, and how many rows of that query are before the tile
     int count;         // slots that have a row, of all from the tile's first on
 
-    __device__ __forceinline__ bool holds(int slot) const { return slot < count; }
+    DEVICE bool holds(int slot) const { return slot < count; }
 
-    __device__ __forceinline__ int q_idx(int slot) const {
-        return first + (group == 1 ? slot : (int)__umulhi(past + slot, inverse));
-    }
+    DEVICE int q_idx(int slot) const { return first + (group == 1 ? slot : (int)__umulhi(past + slot, inverse)); }
 
-    __device__ __forceinline__ int of_group(int slot, int q_idx) const { return past + slot - (q_idx - first) * group; }
+    DEVICE int of_group(int slot, int q_idx) const { return past + slot - (q_idx - first) * group; }
 };
 
 /// Rows of a group as they stand in a tensor: `target` is query 0 of the group's first head, strides are in elements.
-template <class Element>
-struct GroupPlaces {
+template <class Element> struct GroupPlaces {
     Element* target;
     long long head_stride, row_stride;
     GroupSlots slots;
 
-    __device__ __forceinline__ bool holds(int slot) const { return slots.holds(slot); }
+    DEVICE bool holds(int slot) const { return slots.holds(slot); }
 
-    __device__ __forceinline__ long long offset(int slot) const {
+    DEVICE long long offset(int slot) const {
         const int q_idx = slots.q_idx(slot);
         return slots.of_group(slot, q_idx) * head_stride + q_idx * row_stride;
     }
@@ -612,72 +575,66 @@ struct GroupPlaces {
 
 /// The rows of a tile of Q: those of all query heads that share a key head, so that its keys and values are loaded once for
 /// them.
-template <class Order>
-struct QueryRows {
+template <class Order> struct QueryRows {
     const Work& work;  // its head is a key head
     GroupSlots slots;
     int first, last;   // q_idx
 
-    template <class Params>
-    __device__ __forceinline__ QueryRows(const Params& params, const Work& work) : work(work) {
+    template <class Params> DEVICE QueryRows(const Params& params, const Work& work) : work(work) {
         const int base = work.q_block * Order::BLOCK;
         first = base == 0 ? 0 : base / params.group;
         slots = {params.group, params.group_inverse, first, base - first * params.group, work.q_len * params.group - base};
         last = q_idx(tile_rows() - 1);
     }
 
-    __device__ __forceinline__ int q_idx(int slot) const { return slots.q_idx(slot); }
-    __device__ __forceinline__ int head_of(int slot) const { return head() + slots.of_group(slot, q_idx(slot)); }
+    DEVICE int q_idx(int slot) const { return slots.q_idx(slot); }
+    DEVICE int head_of(int slot) const { return head() + slots.of_group(slot, q_idx(slot)); }
 
     /// How many there are in the tile.
-    __device__ __forceinline__ int tile_rows() const { return min(Order::BLOCK, slots.count); }
+    DEVICE int tile_rows() const { return min(Order::BLOCK, slots.count); }
 
     /// How many warps it takes to hold them, of WARP_ROWS each. Others have the same rows, and work on other keys.
-    template <int WARP_ROWS>
-    __device__ __forceinline__ int row_warps() const {
+    template <int WARP_ROWS> DEVICE int row_warps() const {
         return (unsigned)(tile_rows() + WARP_ROWS - 1) / WARP_ROWS;
     }
 
     /// The first slot of the calling warp's rows.
-    template <int WARP_ROWS>
-    __device__ __forceinline__ int warp_slot() const {
+    template <int WARP_ROWS> DEVICE int warp_slot() const {
         const int warp = threadIdx.x / 32, warps = row_warps<WARP_ROWS>();
         return (warp - small_quotient(warp, warps) * warps) * WARP_ROWS;
     }
 
     /// The first of the group.
-    __device__ __forceinline__ int head() const { return work.head * slots.group; }
+    DEVICE int head() const { return work.head * slots.group; }
 
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
-    __device__ __forceinline__ GroupPlaces<Element> places(Element* tensor, long long batch_stride, long long head_stride,
-                                                           long long row_stride) const {
+    DEVICE GroupPlaces<Element> places(Element* tensor, long long batch_stride, long long head_stride,
+                                       long long row_stride) const {
         Element* target = tensor + work.batch_index * batch_stride + head() * head_stride + work.q_start * row_stride;
         return {target, head_stride, row_stride, slots};
     }
 };
 
 /// What a lane knows of its rows.
-template <class Order, int M_TILES>
-struct LaneRows {
+template <class Order, int M_TILES> struct LaneRows {
     int q_first, q_last;  // of the block
     int q[M_TILES][2], heads[M_TILES][2];
 
-    __device__ __forceinline__ LaneRows(const QueryRows<Order>& rows, int slot) : q_first(rows.first), q_last(rows.last) {
-#pragma unroll
-        for (int i = 0; i < 2 * M_TILES; ++i) {
+    DEVICE LaneRows(const QueryRows<Order>& rows, int slot) : q_first(rows.first), q_last(rows.last) {
+        UNROLL for (int i = 0; i < 2 * M_TILES; ++i) {
             const int row = min(slot + (int)threadIdx.x % 32 / 4 + 8 * i, rows.slots.count - 1);
             q[i / 2][i % 2] = rows.q_idx(row);
             heads[i / 2][i % 2] = rows.head_of(row);
         }
     }
 
-    __device__ __forceinline__ int q_idx(int m, int r) const { return q[m][r]; }
-    __device__ __forceinline__ int head(int m, int r) const { return heads[m][r]; }
+    DEVICE int q_idx(int m, int r) const { return q[m][r]; }
+    DEVICE int head(int m, int r) const { return heads[m][r]; }
 
     /// Of the block.
-    __device__ __forceinline__ int first() const { return q_first; }
-    __device__ __forceinline__ int last() const { return q_last; }
+    DEVICE int first() const { return q_first; }
+    DEVICE int last() const { return q_last; }
 };
 
 // ---- key_bits.cuh
@@ -685,22 +642,19 @@ struct LaneRows {
 // counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
 
 /// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
-template <int STEP = 8, int SIDE = 1>
-__device__ __forceinline__ int lane_keys(int positions) {
+template <int STEP = 8, int SIDE = 1> DEVICE int lane_keys(int positions) {
     const unsigned count = max(positions, 0);
     return (count + STEP - 1) / STEP + (count + STEP - 1 - SIDE) / STEP;
 }
 
 /// Those among the first `positions`.
-template <int STEP = 8, int SIDE = 1>
-__device__ __forceinline__ unsigned bits_below(int positions) {
+template <int STEP = 8, int SIDE = 1> DEVICE unsigned bits_below(int positions) {
     return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
 }
 
 // ---- rotation.cuh
 /// Moves the first STEP column tiles behind the others.
-template <int STEP, class Word, int N_TILES, int WORDS>
-__device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
+template <int STEP, class Word, int N_TILES, int WORDS> DEVICE void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
     Word first[STEP][WORDS];
     memcpy(first, tiles, sizeof(first));
 #pragma unroll
@@ -714,14 +668,11 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
 /// registers can't be counted off, with the others moved up after each round.
 template <int STEP, int M_TILES, int N_TILES, class Visit>
-__device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
+DEVICE void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     auto round = [&](int column) {
-#pragma unroll
-        for (int n = 0; n < STEP; ++n)
-#pragma unroll
-            for (int side = 0; side < 2; ++side)
-#pragma unroll
-                for (int row = 0; row < 2 * M_TILES; ++row) {
+        UNROLL for (int n = 0; n < STEP; ++n)
+            UNROLL for (int side = 0; side < 2; ++side)
+                UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
                     float& x = scores[row / 2][n][row % 2 * 2 + side];
                     x = visit(row / 2, row % 2, column + 8 * n + side, x);
                 }
@@ -731,30 +682,25 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
         round(lane_column);
     } else {
         static_assert(N_TILES % STEP == 0, "all rounds are alike");
-#pragma unroll 1
-        for (int first = 0; first < N_TILES; first += STEP) {
+        NO_UNROLL for (int first = 0; first < N_TILES; first += STEP) {
             round(lane_column + 8 * first);
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
+            UNROLL for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
         }
     }
 }
 
 /// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
-template <class KvOrder>
-__device__ __forceinline__ unsigned bits_inside(unsigned bits, int key, int keys) {
+template <class KvOrder> DEVICE unsigned bits_inside(unsigned bits, int key, int keys) {
     const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
     return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
 }
 
 /// Masks what the bits leave out: those of each row and group of 32 positions that the lane holds.
 template <int M_TILES, int N_TILES, int GROUPS>
-__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], const unsigned (&kept)[M_TILES][2][GROUPS],
-                                            float masked) {
-#pragma unroll
-    for (int row = 0; row < 2 * M_TILES; ++row)
-#pragma unroll
-        for (int i = 0; i < 2 * N_TILES; ++i) {
+DEVICE void mask_scores(float (&scores)[M_TILES][N_TILES][4], const unsigned (&kept)[M_TILES][2][GROUPS],
+                        float masked) {
+    UNROLL for (int row = 0; row < 2 * M_TILES; ++row)
+        UNROLL for (int i = 0; i < 2 * N_TILES; ++i) {
             float& x = scores[row / 2][i / 2][row % 2 * 2 + i % 2];
             x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
         }
@@ -777,23 +723,20 @@ struct TileRange {
     int begin, full_begin, full_end, end;
 
     /// What it keeps of the tile that begins with this slot.
-    template <int BLOCK>
-    __device__ __forceinline__ TileKind kind_at(int slot) const {
+    template <int BLOCK> DEVICE TileKind kind_at(int slot) const {
         const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
         return (TileKind)(meets * (PARTIAL + full));
     }
 };
 
 /// A range from a multiple of BLOCK on.
-template <int BLOCK>
-__device__ __forceinline__ TileRange aligned(TileRange range) {
+template <int BLOCK> DEVICE TileRange aligned(TileRange range) {
     range.begin = range.begin / BLOCK * BLOCK;
     return range;
 }
 
 /// One of `splits` equal shares of the range, in whole tiles.
-template <int BLOCK_KV>
-__device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
+template <int BLOCK_KV> DEVICE TileRange share(TileRange range, int split, int splits) {
     const int first = range.begin / BLOCK_KV, tiles = max((range.end + BLOCK_KV - 1) / BLOCK_KV - first, 0);
     const int size = (tiles + splits - 1) / splits;
     range.begin = max(range.begin, (first + split * size) * BLOCK_KV);
@@ -804,8 +747,7 @@ __device__ __forceinline__ TileRange share(TileRange range, int split, int split
 /// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
 /// over, and what follows the last tile is EMPTY.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct LiveTiles {
+template <class Order, bool CLASSIFIES, class KindOf> struct LiveTiles {
     static constexpr int BLOCK_KV = Order::BLOCK;
 
     const TileRange& range;
@@ -814,10 +756,10 @@ struct LiveTiles {
     int next;                     // the first slot that isn't classified
     unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
 
-    __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
+    DEVICE LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
         : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin) {}
 
-    __device__ __forceinline__ Tile advance() {
+    DEVICE Tile advance() {
         while (live == 0) {
             if (next >= range.end) return {0, EMPTY};
             live = tiles_up_to(range.end + BLOCK_KV - 1);
@@ -833,13 +775,13 @@ struct LiveTiles {
 
 private:
     /// Those of the next 32 tiles that end at or before kv_end.
-    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
+    DEVICE unsigned tiles_up_to(int kv_end) const {
         const int keys = kv_end - next;
         const unsigned tiles = (unsigned)keys / BLOCK_KV;
         return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
     }
 
-    __device__ __forceinline__ void classify_open() {
+    DEVICE void classify_open() {
         const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
         TileKind kind = full >> lane & 1 ? FULL : EMPTY;
         if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
@@ -852,7 +794,7 @@ private:
 // Float functions that CUDA lacks or computes with branches, accurate to 2 ulp or so.
 
 // An odd polynomial below 0.65, 1 - 2 / (exp(2|x|) + 1) above; both always, since a branch for each element costs more.
-__device__ __forceinline__ float tanh_branchless(float x) {
+DEVICE float tanh_branchless(float x) {
     const float square = x * x;
     float series = fmaf(square, -0.0055151616f, 0.020469418f);
     series = fmaf(square, series, -0.053688023f);
@@ -867,35 +809,29 @@ __device__ __forceinline__ float tanh_branchless(float x) {
 // Score lines of whole tiles as product * factor + bias.
 
 /// What multiplies a product: term[0] + term[1] product^2 + ..., while |product| <= reach; a constant always holds.
-template <int TERMS>
-struct ScoreFactor {
+template <int TERMS> struct ScoreFactor {
     float term[TERMS];
     float reach;
 
-    __device__ __forceinline__ ScoreFactor times(float unit) const {
+    DEVICE ScoreFactor times(float unit) const {
         ScoreFactor scaled = *this;
-#pragma unroll
-        for (int i = 0; i < TERMS; ++i) scaled.term[i] *= unit;
+        UNROLL for (int i = 0; i < TERMS; ++i) scaled.term[i] *= unit;
         return scaled;
     }
 
-    __device__ __forceinline__ float at(float product) const {
+    DEVICE float at(float product) const {
         float sum = term[TERMS - 1];
-#pragma unroll
-        for (int i = TERMS - 2; i >= 0; --i) sum = fmaf(sum, product * product, term[i]);
+        UNROLL for (int i = TERMS - 2; i >= 0; --i) sum = fmaf(sum, product * product, term[i]);
         return sum;
     }
 
     /// Whether it holds for all products of the warp, judged by sums of two neighbours: an addition takes half the time of
     /// a maximum, and both can take absolute values.
-    template <int M_TILES, int N_TILES>
-    __device__ __forceinline__ bool holds(const float (&products)[M_TILES][N_TILES][4]) const {
+    template <int M_TILES, int N_TILES> DEVICE bool holds(const float (&products)[M_TILES][N_TILES][4]) const {
         if constexpr (TERMS == 1) return true;
         int peak[2] = {};
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-            for (int n = 0; n < N_TILES; ++n) {
+        UNROLL for (int m = 0; m < M_TILES; ++m)
+            UNROLL for (int n = 0; n < N_TILES; ++n) {
                 const float(&x)[4] = products[m][n];
                 peak[n % 2] = max(max(peak[n % 2], size(x[0], x[1])), size(x[2], x[3]));
             }
@@ -904,11 +840,11 @@ struct ScoreFactor {
 
 private:
     /// At least the absolute value of both. As ints, positive floats are in order, below NaN; Hopper compares three at once.
-    static __device__ __forceinline__ int size(float x, float y) { return __float_as_int(fabsf(x) + fabsf(y)); }
+    static DEVICE int size(float x, float y) { return __float_as_int(fabsf(x) + fabsf(y)); }
 };
 
 /// The largest |product| for which |argument * product| <= reach; none (-1) where powers of the argument leave fp32.
-__device__ __forceinline__ float product_reach(float argument, float reach) {
+DEVICE float product_reach(float argument, float reach) {
     const float size = fabsf(argument);
     return (size >= 0x1p-20f) & (size <= 0x1p20f) ? reach * normal_reciprocal(size) : -1.0f;
 }
@@ -918,21 +854,20 @@ struct RowBias {
     float first;
 
     /// The same as an exponent, `unit` of them in a natural unit, added to `offset`.
-    __device__ __forceinline__ RowBias exponent(float unit, float offset) const { return {fmaf(first, unit, offset)}; }
+    DEVICE RowBias exponent(float unit, float offset) const { return {fmaf(first, unit, offset)}; }
 
     /// What is added `columns` keys behind the first.
-    __device__ __forceinline__ float at(int columns) const { return first; }
+    DEVICE float at(int columns) const { return first; }
 
     /// The same, computed no later than here.
-    __device__ __forceinline__ RowBias pinned() const { return {opaque_float(first)}; }
+    DEVICE RowBias pinned() const { return {opaque_float(first)}; }
 };
 
 /// The products of one row of a lane, half r of a row tile, to exponents; `bias` is that of its first key.
 template <class KvOrder, int N_TILES, class Factor, class Bias>
-__device__ __forceinline__ void row_to_exponents(float (&products)[N_TILES][4], int r, const Factor& factor, const Bias& bias) {
+DEVICE void row_to_exponents(float (&products)[N_TILES][4], int r, const Factor& factor, const Bias& bias) {
     const int lane_column = threadIdx.x % 4 * 2, first = KvOrder::offset(lane_column);
-#pragma unroll
-    for (int i = 0; i < 2 * N_TILES; ++i) {
+    UNROLL for (int i = 0; i < 2 * N_TILES; ++i) {
         float& x = products[i / 2][2 * r + i % 2];
         x = fmaf(x, factor.at(x), bias.at(KvOrder::offset(lane_column + 8 * (i / 2) + i % 2) - first));
     }
@@ -980,14 +915,12 @@ struct Context {
     float linear;
 };
 
-template <class AnyWork>
-__device__ __forceinline__ Context make_context(
-    const Params& params, const AnyWork& work, int h, int kv_h) {
+template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
     Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
         query_offset(params, work), params.scale};
 #line 11 "specs/softcap.attn"
     ctx.reciprocal = 1.0f / 50.0f;
-#line 991 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 924 "softcap_decode_bf16_d128_paged_sm_80.cu"
     const float absolute = fabsf(ctx.scale);
     ctx.reach = product_reach(absolute * 0.02f, 0.5f);
     const float product = absolute * absolute * absolute;
@@ -1002,47 +935,41 @@ struct Row {
     int q_pos;
 };
 
-__device__ __forceinline__ Row make_row(
-    const Params& params, const Context& ctx, int q_idx, int h) {
+DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) {
     Row row = {q_idx, h};
 #line 10 "specs/softcap.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 1011 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 943 "softcap_decode_bf16_d128_paged_sm_80.cu"
     return row;
 }
 
 // keep if causal()
-__device__ __forceinline__ unsigned keep_bits(
-    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/softcap.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 1020 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 951 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // score = cap * tanh(score / cap)
-__device__ __forceinline__ float score_mod(
-    const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
+DEVICE float score_mod(const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 11 "specs/softcap.attn"
     return 50.0f * tanh_branchless(score * ctx.reciprocal);
-#line 1028 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 958 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
-__device__ __forceinline__ bool score_form_holds(
-    const Params& params, const Context& ctx, int q_first, int q_last, int kv_first, int kv_last) {
+DEVICE bool score_form_holds(const Params& params, const Context& ctx, int q_first, int q_last, int kv_first,
+                             int kv_last) {
     return true;
 }
 
 // What the score lines make of a product is product * score_factor + score_bias, in natural units.
-__device__ __forceinline__ ScoreFactor<3> score_factor(const Params& params, const Context& ctx) {
+DEVICE ScoreFactor<3> score_factor(const Params& params, const Context& ctx) {
     return {{ctx.linear, ctx.cubic, ctx.quintic}, ctx.reach};
 }
 
 using ScoreBias = RowBias;
-__device__ __forceinline__ ScoreBias score_bias(
-    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
-    return {0.0f};
-}
+DEVICE ScoreBias score_bias(const Params& params, const Context& ctx, const Row& row, int kv_idx) { return {0.0f}; }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
 // [full_begin, full_end) are kept.
@@ -1050,8 +977,7 @@ struct KvBounds {
     int kv_begin, full_begin, full_end, kv_end;
 };
 
-__device__ __forceinline__ KvBounds kv_bounds(
-    const Params& params, const Context& ctx, int q_first, int q_last) {
+DEVICE KvBounds kv_bounds(const Params& params, const Context& ctx, int q_first, int q_last) {
     const int kv_begin = 0;
     const int full_begin = 0;
     const int sum = ctx.q_offset + 1;
@@ -1071,61 +997,52 @@ struct QueryBlock {
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
-    __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
+    DEVICE QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
           warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {}
 
     /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
     /// others for each lane.
-    template <bool OF_LANES = false>
-    __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
+    template <bool OF_LANES = false> DEVICE TileRange range(const KvOrder& order = {}) const {
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
         auto agreed = [](int x) { return OF_LANES ? x : uniform(x); };
         return {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
                 order.end(agreed(bounds.kv_end))};
     }
 
-    __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
-        return PARTIAL;
-    }
+    DEVICE TileKind kind(int kv_first, int kv_last) const { return PARTIAL; }
 
     /// A row of the lane.
-    __device__ __forceinline__ Row row(int m, int r) const {
+    DEVICE Row row(int m, int r) const {
         return make_row(params, context, lane_rows.q_idx(m, r), lane_rows.head(m, r));
     }
 
-    __device__ __forceinline__ void make_rows(Row (&rows)[M_TILES][2]) const {
-#pragma unroll
-        for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
+    DEVICE void make_rows(Row (&rows)[M_TILES][2]) const {
+        UNROLL for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
     }
 
     /// Natural units in one unit of the scores; score lines have made them natural.
-    __device__ __forceinline__ float unit() const { return 1.0f; }
+    DEVICE float unit() const { return 1.0f; }
 
     /// What the score lines make of a product.
-    __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
+    DEVICE float modified(const Row& row, int kv_idx, float score) const {
         return score_mod(params, context, row, kv_idx, score * magnitude);
     }
 
     /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
-    template <class RowOf>
-    __device__ __forceinline__ float sink_of(RowOf row_of) const {
-        return NEGATIVE_INFINITY;
-    }
+    template <class RowOf> DEVICE float sink_of(RowOf row_of) const { return NEGATIVE_INFINITY; }
 
     /// The same of a row of the lane.
-    __device__ __forceinline__ float sink_at(int m, int r) const {
+    DEVICE float sink_at(int m, int r) const {
         return sink_of([&] { return row(m, r); });
     }
 
     /// What the rest of the mask keeps, of all keys that the lane holds from kv_idx on (key_bits.cuh).
-    __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
-        return keep_bits(params, context, row, kv_idx);
-    }
+    DEVICE unsigned kept_bits(const Row& row, int kv_idx) const { return keep_bits(params, context, row, kv_idx); }
 };
 
 /// The products of a tile to scores, but for the mask.
-__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
+DEVICE void modify(const QueryBlock& block, int kv_first, Scores& scores) {
     Row rows[M_TILES][2];
     block.make_rows(rows);
     const int last = block.context.kv_len - kv_first - 1;
@@ -1139,33 +1056,30 @@ struct WholeTile {
     bool holds;
     ScoreBias bias[M_TILES][2];
 
-    __device__ __forceinline__ void prepare_scores(const QueryBlock& block, const Tile& tile) {
+    DEVICE void prepare_scores(const QueryBlock& block, const Tile& tile) {
         holds = score_form_holds(block.params, block.context, block.lane_rows.first(), block.lane_rows.last(), tile.kv_first,
                                  tile.kv_first + WARP_KEYS - 1);
         const int lane_key = tile.kv_first + KvOrder::offset(threadIdx.x % 4 * 2);
-#pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row)
+        UNROLL for (int row = 0; row < 2 * M_TILES; ++row)
             bias[row / 2][row % 2] = score_bias(block.params, block.context, block.row(row / 2, row % 2), lane_key).pinned();
     }
 
     /// Whether these products take it; others take the exact form (`modify`).
-    __device__ __forceinline__ bool serves(const QueryBlock& block, const Scores& products) const {
+    DEVICE bool serves(const QueryBlock& block, const Scores& products) const {
         return holds && score_factor(block.params, block.context).holds(products);
     }
 
     /// Products to exponents relative to the maxima of their rows.
-    __device__ __forceinline__ void to_exponents(const QueryBlock& block, const Normalizer<M_TILES>& normalizer,
-                                                 Scores& scores) const {
+    DEVICE void to_exponents(const QueryBlock& block, const Normalizer<M_TILES>& normalizer, Scores& scores) const {
         const float unit = opaque_float(Dtype::UNIT);  // what is scaled by it isn't kept from tile to tile
         to_exponents(normalizer, scores, score_factor(block.params, block.context).times(unit), unit);
     }
 
 private:
     template <class Factor>
-    __device__ __forceinline__ void to_exponents(const Normalizer<M_TILES>& normalizer, Scores& scores, const Factor& factor,
-                                                 float unit) const {
-#pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row) {
+    DEVICE void to_exponents(const Normalizer<M_TILES>& normalizer, Scores& scores, const Factor& factor,
+                             float unit) const {
+        UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
             row_to_exponents<KvOrder>(scores[m], r, factor, bias[m][r].exponent(unit, normalizer.offset[m][r]));
         }
@@ -1177,12 +1091,11 @@ struct TileMask {
 
     unsigned kept[M_TILES][2][GROUPS];
 
-    __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
+    DEVICE void prepare(const QueryBlock& block, int kv_first) {
         const int keys = block.context.kv_len - kv_first;
         Row rows[M_TILES][2];  // not read, but without them ptxas schedules some kernels in another way
         block.make_rows(rows);
-#pragma unroll
-        for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
+        UNROLL for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
             const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
             const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
             const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key);
@@ -1191,8 +1104,7 @@ struct TileMask {
     }
 
     /// Masks scores, or exponents; pairs are tested for STEP column tiles at once.
-    template <int STEP = N_TILES>
-    __device__ __forceinline__ void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
+    template <int STEP = N_TILES> DEVICE void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
         const float masked = Normalizer<M_TILES>::masked();
         mask_scores(scores, kept, masked);
     }
@@ -1206,10 +1118,8 @@ struct Finished {
     float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
     /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
-    template <class Sink>
-    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
-#pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row) {
+    template <class Sink> DEVICE Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
+        UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
             float of_row[2];
             factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * out_scale;
@@ -1218,7 +1128,7 @@ struct Finished {
     }
 
     /// Stores the warp's rows of a block, and their lse if it is asked for. `out` is lost.
-    __device__ __forceinline__ void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
+    DEVICE void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
         const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
         store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
         if (params.lse != nullptr)
@@ -1227,7 +1137,7 @@ struct Finished {
     }
 
     /// Where the rows of a block stand in an array like lse: of fp32, `width` of them a row.
-    static __device__ __forceinline__ auto results(const Params& params, const Rows& rows, float* array, int width) {
+    static DEVICE auto results(const Params& params, const Rows& rows, float* array, int width) {
         return rows.places(array, (long long)params.num_heads * params.q_len * width, (long long)params.q_len * width, width);
     }
 };
@@ -1237,46 +1147,38 @@ struct Finished {
 // Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
 
 /// Of a tile of K.
-template <class KTile>
-__device__ __forceinline__ typename KTile::Lane key_lane(unsigned keys, int lane) {
+template <class KTile> DEVICE typename KTile::Lane key_lane(unsigned keys, int lane) {
     return KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
 }
 
 /// Of a tile of Q, from `first_row` on.
-template <class QTile>
-__device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int first_row, int lane) {
+template <class QTile> DEVICE typename QTile::Lane query_lane(unsigned queries, int first_row, int lane) {
     return QTile::lane(queries, first_row + lane % 16, lane / 16);
 }
 
 // ---- addresses_recomputed.cuh
 /// Where a lane reads Q, K and V, computed again at each use. See addresses_ahead.cuh for the other way.
-template <class, int>
-struct FragmentAddresses {
-    template <class QTile>
-    __device__ __forceinline__ typename QTile::Lane query(unsigned queries, int first_row) const {
+template <class, int> struct FragmentAddresses {
+    template <class QTile> DEVICE typename QTile::Lane query(unsigned queries, int first_row) const {
         return query_lane<QTile>(queries, first_row, threadIdx.x % 32);
     }
 
-    template <class KTile>
-    __device__ __forceinline__ typename KTile::Lane key(unsigned keys) const {
+    template <class KTile> DEVICE typename KTile::Lane key(unsigned keys) const {
         return key_lane<KTile>(keys, threadIdx.x % 32);
     }
 
-    __device__ __forceinline__ int values() const { return lane_of_values(); }
+    DEVICE int values() const { return lane_of_values(); }
 };
 
 // ---- layout.cuh
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-    return (unsigned)__cvta_generic_to_shared(pointer);
-}
+DEVICE unsigned shared_address(const void* pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
 
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-template <int ROW_COUNT, int BYTES_A_ROW>
-struct SharedTile {
+template <int ROW_COUNT, int BYTES_A_ROW> struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
     static constexpr int CHUNKS = ROW_BYTES / 16;
     static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
@@ -1289,23 +1191,22 @@ struct SharedTile {
     };
 
     /// Offset of a row's chunk within a panel of WIDTH bytes.
-    template <int WIDTH>
-    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
+    template <int WIDTH> static DEVICE unsigned in_panel(unsigned row, unsigned chunk) {
         const unsigned line = row / (128 / WIDTH);
         return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
     }
 
     /// Where a panel starts whose first chunk is `chunk`.
-    static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
+    static constexpr DEVICE unsigned panel(int chunk) { return chunk * 16 * ROWS; }
 
     /// `base` is the tile's address, a multiple of 128.
-    static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
+    static DEVICE Lane lane(unsigned base, int row, int chunk) {
         return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
     }
 
     /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
     /// must be a multiple of 8.
-    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
+    static DEVICE unsigned at(const Lane& lane, int row, int chunk) {
         if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
         if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
         return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
@@ -1318,7 +1219,7 @@ struct SharedTile {
     };
 
     /// The place of a chunk, neither it nor the row constant.
-    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
+    static DEVICE Place place(unsigned base, int row, int chunk) {
         if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
         if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
         return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
@@ -1326,12 +1227,12 @@ struct SharedTile {
 };
 
 // ---- load_matrices.cuh
-__device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
+DEVICE void load_matrices(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
 
-__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
+DEVICE void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
@@ -1346,21 +1247,18 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
 /// serves all M_TILES; `k_lane` is where the lane reads K. `overlapped(0)`, then `overlapped(1)`: what may run under the products,
 /// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
 template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Overlapped>
-__device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
-                                                        const typename KTile::Lane& k_lane, Overlapped overlapped) {
+DEVICE void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
+                                    const typename KTile::Lane& k_lane, Overlapped overlapped) {
     constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
-#pragma unroll
-    for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
+    UNROLL for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
 #pragma unroll UNROLLED
     for (int step = 0; step < STEPS; ++step) {
         unsigned q[M_TILES][4];
         read_queries(step / Dtype::PARTS, q);
-#pragma unroll
-        for (int n = 0; n < N_TILES; n += 2) {
+        UNROLL for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
             load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
+            UNROLL for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
                 for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
@@ -1371,15 +1269,13 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
 
 /// M_TILES * 16 rows of Q, of 16 columns.
 template <class QTile, int M_TILES>
-__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
-#pragma unroll
-    for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+DEVICE void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
+    UNROLL for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
 }
 
 /// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
 /// for each tile. `addresses` tells where a lane reads (addresses_recomputed.cuh, addresses_ahead.cuh).
-template <class QTile, int M_TILES, int REGISTERS>
-struct QueryFragments {
+template <class QTile, int M_TILES, int REGISTERS> struct QueryFragments {
     static constexpr int STEPS = QTile::CHUNKS / 2;
     static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
 
@@ -1388,14 +1284,14 @@ struct QueryFragments {
     unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
 
     /// Q must have come.
-    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
+    DEVICE QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
 #pragma unroll
         for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
     }
 
     template <class Dtype, class KTile, int N_TILES, class FragmentAddresses, class Overlapped>
-    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const FragmentAddresses& addresses, unsigned keys,
-                                             Overlapped overlapped) const {
+    DEVICE void multiply(float (&scores)[M_TILES][N_TILES][4], const FragmentAddresses& addresses, unsigned keys,
+                         Overlapped overlapped) const {
         auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
             if (step < KEPT)
                 memcpy(q, kept[step], sizeof(q));
@@ -1409,29 +1305,23 @@ struct QueryFragments {
 /// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
 /// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
-__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
-                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
+DEVICE void multiply_probs_values(float (&out)[M_TILES][D_TILES][4], float (&scores)[M_TILES][N_TILES][4],
+                                  unsigned values, ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
-#pragma unroll
-    for (int n = 0; n < N_TILES; n += 2) {
+    UNROLL for (int n = 0; n < N_TILES; n += 2) {
         unsigned probs[M_TILES][4];
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
+        UNROLL for (int m = 0; m < M_TILES; ++m) {
+            UNROLL for (int half = 0; half < 2; ++half) {
                 float(&x)[4] = scores[m][n + half];
                 to_probs(m, x);
                 probs[m][2 * half] = Dtype::pack(x[0], x[1]);
                 probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
             }
         }
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
+        UNROLL for (int d = 0; d < D_TILES; d += 2) {
             unsigned v[4];
             load_matrices_transposed(v, VTile::at(v_lane, 8 * n, d));
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) {
+            UNROLL for (int m = 0; m < M_TILES; ++m) {
                 Dtype::mma(out[m][d], probs[m], v[0], v[1]);
                 Dtype::mma(out[m][d + 1], probs[m], v[2], v[3]);
             }
@@ -1442,43 +1332,40 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
 // ---- copy.cuh
 // Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
 
-__device__ __forceinline__ void copy_async(unsigned target, const void* source) {
+DEVICE void copy_async(unsigned target, const void* source) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source));
 }
 
 /// Copies 16 bytes, or writes zeros without reading where `exists` is false: the source may be any address then.
-__device__ __forceinline__ void copy_async_or_zero(unsigned target, const void* source, bool exists) {
+DEVICE void copy_async_or_zero(unsigned target, const void* source, bool exists) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0));
 }
 
 /// Closes a group: the copies that this thread issued since the last one.
-__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;"); }
+DEVICE void copy_commit() { asm volatile("cp.async.commit_group;"); }
 
 /// Waits until at most PENDING of this thread's latest groups are under way.
-template <int PENDING>
-__device__ __forceinline__ void copy_wait() {
+template <int PENDING> DEVICE void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
 /// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
-__device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
+DEVICE void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
     const unsigned thread = opaque(threadIdx.x);
     const int thread_row = thread / CHUNKS, chunk = thread % CHUNKS;
     const char* address = source + Order::offset(thread_row) * row_bytes + (FIRST + chunk) * 16;
     const unsigned target = tile + Tile::panel(FIRST);
     const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
-#pragma unroll
-    for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
+    UNROLL for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
         const int row = thread_row + start;
         if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
         // Offsets add up for whole groups of 8 rows, after which the swizzle repeats too.
         const bool inside = STEP % 8 == 0 ? Order::offset(thread_row) < rows - Order::offset(start) : Order::offset(row) < rows;
         const unsigned row_target =
             STEP % 8 == 0 ? thread_target + start * WIDTH : target + Tile::template in_panel<WIDTH>(row, chunk);
-#pragma unroll
-        for (int panel = 0; panel < PANELS; ++panel) {
+        UNROLL for (int panel = 0; panel < PANELS; ++panel) {
             const int first = FIRST + panel * CHUNKS;
             const bool whole = VALID_BYTES >= (first + CHUNKS) * 16;  // the panel holds no padding columns
             const unsigned chunk_target = row_target + Tile::panel(panel * CHUNKS);
@@ -1493,7 +1380,7 @@ __device__ __forceinline__ void load_panels(unsigned tile, const char* source, l
 }
 
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED>
-__device__ __forceinline__ void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
+DEVICE void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int WIDE = Tile::WIDE_END, HALF = Tile::HALF_END;
     load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 128, 0, WIDE / 8>(tile, source, row_bytes, rows);
     load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 64, WIDE, (HALF - WIDE) / 4>(tile, source, row_bytes, rows);
@@ -1502,33 +1389,31 @@ __device__ __forceinline__ void load_columns(unsigned tile, const char* source, 
 
 /// Loads a tile without a branch, for code that runs under products. No rows at all make a tile of zeros.
 template <class Tile, class Order, int THREADS, int VALID_BYTES>
-__device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
+DEVICE void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
     load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque_pointer(source), row_bytes, rows);
 }
 
 // ---- words.cuh
 // Ordinary accesses to shared memory by address.
 
-__device__ __forceinline__ unsigned load_word(unsigned address) {
+DEVICE unsigned load_word(unsigned address) {
     unsigned word;
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
     return word;
 }
 
-__device__ __forceinline__ void store_word(unsigned address, unsigned word) {
+DEVICE void store_word(unsigned address, unsigned word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
 
 // ---- queries.cuh
 /// Moves the sign of `scale` into the Q tile, and zero too, so that scores need a positive factor: the one returned. The
 /// tile may still be on its way; a barrier must follow before it is used.
-template <class Dtype, class QTile, int THREADS>
-__device__ __forceinline__ float take_sign(unsigned queries, float scale) {
+template <class Dtype, class QTile, int THREADS> DEVICE float take_sign(unsigned queries, float scale) {
     if (!(scale <= 0)) return scale;
     copy_wait<0>();
     __syncthreads();
-#pragma unroll 1
-    for (int byte = threadIdx.x * 4; byte < QTile::BYTES; byte += THREADS * 4) {
+    NO_UNROLL for (int byte = threadIdx.x * 4; byte < QTile::BYTES; byte += THREADS * 4) {
         const unsigned word = load_word(queries + byte);
         store_word(queries + byte, scale == 0 ? 0 : word ^ Dtype::SIGN_BITS);
     }
@@ -1560,9 +1445,9 @@ using TileAddresses = FragmentAddresses<QTile, WARP_ROWS>;
 /// `addresses`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
 /// address of the V tile once it is in shared memory. One basic block but for what is rare: masks, and maxima that move.
 template <class LoadAhead, class ValuesReady>
-__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const TileAddresses& addresses,
-                                       unsigned keys, LoadAhead load_ahead, ValuesReady values_ready,
-                                       Normalizer<M_TILES>& normalizer, Out& out) {
+DEVICE void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const TileAddresses& addresses,
+                   unsigned keys, LoadAhead load_ahead, ValuesReady values_ready, Normalizer<M_TILES>& normalizer,
+                   Out& out) {
     // FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
     Scores scores;
     queries.multiply<Dtype, KTile>(scores, addresses, keys, load_ahead);
@@ -1613,7 +1498,7 @@ struct Runs {
     /// Of `total` units. There are at most sqrt(total most_parts) runs, so that merging what cut items have in parts takes no longer
     /// than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r). Of fewer units than
     /// `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
-    __device__ __forceinline__ Runs(int total, float most_parts, int few, int fewer) {
+    DEVICE Runs(int total, float most_parts, int few, int fewer) {
         const float bound = exp2_flushed(0.5f * log2_approximate(fmaxf(total * most_parts, 1.0f)));
         const int blocks = total < few ? min((int)gridDim.x, fewer) : gridDim.x;
         const int count = max(min(min(blocks, total), (int)fminf(bound, 1e6f)), 1);
@@ -1621,10 +1506,10 @@ struct Runs {
         longer = total - size * count;
     }
 
-    __device__ __forceinline__ int begin(int block) const { return block * size + min(block, longer); }
+    DEVICE int begin(int block) const { return block * size + min(block, longer); }
 
     /// The thread block whose run a unit is in.
-    __device__ __forceinline__ int owner(int unit) const {
+    DEVICE int owner(int unit) const {
         const int in_longer = longer * (size + 1);
         return unit < in_longer ? unit / (size + 1) : longer + (unit - in_longer) / size;
     }
@@ -1633,13 +1518,12 @@ struct Runs {
 /// Of sequences that differ from lane to lane: what `find_rows` finds is the lane's own.
 struct LaneWork : Work {};
 
-__device__ __forceinline__ int agreed(const LaneWork&, int x) { return x; }
+DEVICE int agreed(const LaneWork&, int x) { return x; }
 
 /// The sum of x over all lanes up to this one.
-__device__ __forceinline__ int running_sum(int x) {
+DEVICE int running_sum(int x) {
     const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
+    UNROLL for (int distance = 1; distance < 32; distance *= 2) {
         const int before = __shfl_up_sync(~0u, x, distance);
         x += lane >= distance ? before : 0;
     }
@@ -1647,13 +1531,12 @@ __device__ __forceinline__ int running_sum(int x) {
 }
 
 /// The units of all sequences, of which `units_of` tells of each: a lane has the sums of some that follow each other.
-template <class UnitsOf>
-struct SequenceUnits {
+template <class UnitsOf> struct SequenceUnits {
     UnitsOf units_of;
     int sequences, each;  // how many there are, and how many a lane has
     int end;              // the first unit behind the lane's
 
-    __device__ __forceinline__ SequenceUnits(int sequences, UnitsOf units_of)
+    DEVICE SequenceUnits(int sequences, UnitsOf units_of)
         : units_of(units_of), sequences(sequences), each((sequences + 31) / 32) {
         const int first = threadIdx.x % 32 * each;
         int units = 0;
@@ -1662,10 +1545,10 @@ struct SequenceUnits {
         end = running_sum(units);
     }
 
-    __device__ __forceinline__ int total() const { return __shfl_sync(~0u, end, 31); }
+    DEVICE int total() const { return __shfl_sync(~0u, end, 31); }
 
     /// The sequence that a unit is of; `first` becomes that one's first unit.
-    __device__ __forceinline__ int find(int unit, int& first) const {
+    DEVICE int find(int unit, int& first) const {
         const int lane = __popc(__ballot_sync(~0u, end <= unit));
         const int before = __shfl_sync(~0u, end, max(lane - 1, 0));
         first = lane == 0 ? 0 : before;
@@ -1685,8 +1568,7 @@ struct SequenceUnits {
 
 // ---- copy_pages.cuh
 /// The rows of k, or of v, of one head of a sequence. `pool` is row 0 of page 0; strides are in bytes.
-template <class Params>
-struct PagedRows {
+template <class Params> struct PagedRows {
     const Params& params;
     const char* pool;
     long long page_stride, row_stride;
@@ -1696,7 +1578,7 @@ struct PagedRows {
 /// Starts to load the tile that begins with key `first`; all THREADS threads take part. Rows behind the last key, and the bytes
 /// of a row from VALID_BYTES on, become zeros.
 template <class Tile, int THREADS, int VALID_BYTES, class Params>
-__device__ __forceinline__ void load_paged_tile(unsigned tile, const PagedRows<Params>& rows, int first) {
+DEVICE void load_paged_tile(unsigned tile, const PagedRows<Params>& rows, int first) {
 #pragma unroll 4
     for (int index = threadIdx.x; index < Tile::ROWS * Tile::CHUNKS; index += THREADS) {
         const int row = index / Tile::CHUNKS, chunk = index % Tile::CHUNKS;
@@ -1710,30 +1592,28 @@ __device__ __forceinline__ void load_paged_tile(unsigned tile, const PagedRows<P
 
 // ---- kv_pages.cuh
 /// The keys and values of one head of one sequence in a pool of pages. The interface is that of kv_rows.cuh.
-template <class Params>
-struct KvPages {
+template <class Params> struct KvPages {
     PagedRows<Params> keys, values;
     int kv_len;
 
     template <class Element>
-    __device__ __forceinline__ KvPages(const Params& params, const Element* k, const Element* v, int sequence, int kv_len)
+    DEVICE KvPages(const Params& params, const Element* k, const Element* v, int sequence, int kv_len)
         : keys{params, (const char*)k, bytes<Element>(params.k_stride_batch), bytes<Element>(params.k_stride_row), sequence, kv_len},
           values{params, (const char*)v, bytes<Element>(params.v_stride_batch), bytes<Element>(params.v_stride_row), sequence, kv_len},
           kv_len(kv_len) {}
 
     template <class Tile, class Order, int THREADS, int BYTES>
-    __device__ __forceinline__ void load_keys(unsigned target, int first, int) const {
+    DEVICE void load_keys(unsigned target, int first, int) const {
         load_paged_tile<Tile, THREADS, BYTES>(target, keys, first);
     }
 
     template <class Tile, class Order, int THREADS, int BYTES>
-    __device__ __forceinline__ void load_values(unsigned target, int first, int) const {
+    DEVICE void load_values(unsigned target, int first, int) const {
         load_paged_tile<Tile, THREADS, BYTES>(target, values, first);
     }
 
 private:
-    template <class Element>
-    static __device__ __forceinline__ long long bytes(long long stride) {
+    template <class Element> static DEVICE long long bytes(long long stride) {
         return stride * (long long)sizeof(Element);
     }
 };
@@ -1749,7 +1629,7 @@ struct KvRing {
     static constexpr int STAGE_BYTES = CHUNKS * (KTile::BYTES + VTile::BYTES);
 
     struct Order {
-        static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+        static constexpr DEVICE int offset(int slot) { return slot; }
     };
 
     const AnyRows& rows;
@@ -1760,10 +1640,9 @@ struct KvRing {
 
     /// Starts to load the first tiles. `load_beside` issues copies of the caller, which come with the first tile.
     template <class LoadBeside>
-    __device__ __forceinline__ KvRing(const AnyRows& rows, Tiles& tiles, unsigned buffers, LoadBeside load_beside)
+    DEVICE KvRing(const AnyRows& rows, Tiles& tiles, unsigned buffers, LoadBeside load_beside)
         : rows(rows), tiles(tiles), buffers(buffers) {
-#pragma unroll 1
-        for (int i = 0; i < max(AHEAD, 1); ++i) {
+        NO_UNROLL for (int i = 0; i < max(AHEAD, 1); ++i) {
             shift(max(AHEAD, 1));
             Tile& next = queue[max(AHEAD, 1) - 1];
             next = tiles.advance();
@@ -1773,23 +1652,23 @@ struct KvRing {
         }
     }
 
-    __device__ __forceinline__ bool live() const { return queue[0].kind != EMPTY; }
-    __device__ __forceinline__ Tile tile() const { return queue[0]; }
-    __device__ __forceinline__ unsigned keys(int chunk) const { return buffers + place * STAGE_BYTES + chunk * KTile::BYTES; }
+    DEVICE bool live() const { return queue[0].kind != EMPTY; }
+    DEVICE Tile tile() const { return queue[0]; }
+    DEVICE unsigned keys(int chunk) const { return buffers + place * STAGE_BYTES + chunk * KTile::BYTES; }
 
-    __device__ __forceinline__ unsigned values(int chunk) const {
+    DEVICE unsigned values(int chunk) const {
         return buffers + place * STAGE_BYTES + CHUNKS * KTile::BYTES + chunk * VTile::BYTES;
     }
 
     /// Returns when the caller's own copies are in shared memory, and the first tile, if some are loaded ahead.
-    __device__ __forceinline__ void wait_first() const {
+    DEVICE void wait_first() const {
         copy_wait<AHEAD == 0 ? 0 : AHEAD - 1>();
         __syncthreads();
     }
 
     /// Returns when the tile in hand is in shared memory. Then all warps have left the tile before it: what takes its place
     /// is asked for.
-    __device__ __forceinline__ void wait() {
+    DEVICE void wait() {
         if (AHEAD == 0) {
             __syncthreads();
             load(queue[0], 0);
@@ -1803,33 +1682,30 @@ struct KvRing {
         copy_commit();
     }
 
-    __device__ __forceinline__ void step() {
+    DEVICE void step() {
         if (AHEAD == 0) queue[0] = tiles.advance();
         shift(STAGES);
         place = place == AHEAD ? 0 : place + 1;
     }
 
     /// Returns when nothing is on its way to the ring, and all warps have left it.
-    __device__ __forceinline__ void drain() const {
+    DEVICE void drain() const {
         copy_wait<0>();
         __syncthreads();
     }
 
 private:
-    __device__ __forceinline__ void shift(int count) {
-#pragma unroll
-        for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
+    DEVICE void shift(int count) {
+        UNROLL for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
     }
 
-    __device__ __forceinline__ void load(const Tile& tile, int target) const {
+    DEVICE void load(const Tile& tile, int target) const {
         if (tile.kind == EMPTY) return;
         const unsigned keys = buffers + target * STAGE_BYTES, values = keys + CHUNKS * KTile::BYTES;
         const int first = tile.kv_first, left = rows.kv_len - first;
-#pragma unroll
-        for (int row = 0; row < CHUNKS * KTile::ROWS; row += KTile::ROWS)
+        UNROLL for (int row = 0; row < CHUNKS * KTile::ROWS; row += KTile::ROWS)
             rows.template load_keys<KTile, Order, THREADS, KEY_BYTES>(keys + row / KTile::ROWS * KTile::BYTES, first + row, left - row);
-#pragma unroll
-        for (int row = 0; row < CHUNKS * VTile::ROWS; row += VTile::ROWS)
+        UNROLL for (int row = 0; row < CHUNKS * VTile::ROWS; row += VTile::ROWS)
             rows.template load_values<VTile, Order, THREADS, VALUE_BYTES>(values + row / VTile::ROWS * VTile::BYTES, first + row,
                                                                           left - row);
     }
@@ -1838,23 +1714,20 @@ private:
 // ---- warp_results.cuh
 /// O, m and l of warps that have the same rows and other keys, brought together through shared memory (the inner half of
 /// Flash-Decoding's step 3): `shared` has room for all warps but one.
-template <int M_TILES, int D_TILES>
-struct WarpResults {
+template <int M_TILES, int D_TILES> struct WarpResults {
     static constexpr int OUT = 4 * M_TILES * D_TILES, FLOATS = OUT + 4 * M_TILES;  // of a lane
     static constexpr int BYTES = 32 * FLOATS * sizeof(float);                      // of a warp
 
     float* lane;  // of the first warp's place: lanes are neighbours
 
-    __device__ __forceinline__ explicit WarpResults(unsigned char* shared) : lane((float*)shared + threadIdx.x % 32) {}
+    DEVICE explicit WarpResults(unsigned char* shared) : lane((float*)shared + threadIdx.x % 32) {}
 
     /// All lanes must call.
     template <class Normalizer>
-    __device__ __forceinline__ void put(int place, const Normalizer& normalizer, const float (&out)[M_TILES][D_TILES][4]) const {
+    DEVICE void put(int place, const Normalizer& normalizer, const float (&out)[M_TILES][D_TILES][4]) const {
         float* target = lane + place * (32 * FLOATS);
-#pragma unroll
-        for (int i = 0; i < OUT; ++i) target[32 * i] = out[i / 4 / D_TILES][i / 4 % D_TILES][i % 4];
-#pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row) {
+        UNROLL for (int i = 0; i < OUT; ++i) target[32 * i] = out[i / 4 / D_TILES][i / 4 % D_TILES][i % 4];
+        UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
             float max, sum;
             normalizer.read_row(row / 2, row % 2, max, sum);
             target[32 * (OUT + 2 * row)] = max;
@@ -1864,11 +1737,10 @@ struct WarpResults {
 
     /// Adds what another warp has put there. Without a softmax all maxima are 0, and results just add up.
     template <class Normalizer>
-    __device__ __forceinline__ void add(int place, Normalizer& normalizer, float (&out)[M_TILES][D_TILES][4]) const {
+    DEVICE void add(int place, Normalizer& normalizer, float (&out)[M_TILES][D_TILES][4]) const {
         const float* source = lane + place * (32 * FLOATS);
         float own_weight[2 * M_TILES], weight[2 * M_TILES];
-#pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row) {
+        UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
             const float max = source[32 * (OUT + 2 * row)], sum = source[32 * (OUT + 2 * row + 1)];
             float own_max, own_sum;
             normalizer.read_row(row / 2, row % 2, own_max, own_sum);
@@ -1878,8 +1750,7 @@ struct WarpResults {
             weight[row] = max == NEGATIVE_INFINITY ? 0.0f : Dtype::power(max - top);
             normalizer.load_row(row / 2, row % 2, top, own_sum * own_weight[row] + sum * weight[row]);
         }
-#pragma unroll
-        for (int i = 0; i < OUT; ++i) {
+        UNROLL for (int i = 0; i < OUT; ++i) {
             const int row = i / 4 / D_TILES * 2 + i % 4 / 2;
             float& x = out[i / 4 / D_TILES][i / 4 % D_TILES][i % 4];
             x = fmaf(weight[row], source[32 * i], x * own_weight[row]);
@@ -1896,12 +1767,12 @@ struct SlotRows {
     float* target;
     int width, count;
 
-    __device__ __forceinline__ bool holds(int row) const { return row < count; }
-    __device__ __forceinline__ long long offset(int row) const { return (long long)row * width; }
+    DEVICE bool holds(int row) const { return row < count; }
+    DEVICE long long offset(int row) const { return (long long)row * width; }
 };
 
 /// atomicInc. What the block has written before its last barrier is there for whoever counts later, and the other way round.
-__device__ __forceinline__ unsigned count_arrival(unsigned* counter, unsigned most) {
+DEVICE unsigned count_arrival(unsigned* counter, unsigned most) {
     unsigned before;
     asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(most) : "memory");
     return before;
@@ -1909,7 +1780,7 @@ __device__ __forceinline__ unsigned count_arrival(unsigned* counter, unsigned mo
 
 /// Whether this thread block is the last of `blocks` to come; then it sees what the others wrote before they came. The counter is 0
 /// before the first comes, and after the last. A block that is alone leaves it alone: others may count with it for another item.
-__device__ __forceinline__ bool comes_last(unsigned* counter, int blocks) {
+DEVICE bool comes_last(unsigned* counter, int blocks) {
     __shared__ bool last;
     __syncthreads();
     if (threadIdx.x == 0) last = blocks == 1 || count_arrival(counter, blocks - 1) == blocks - 1;
@@ -1919,29 +1790,27 @@ __device__ __forceinline__ bool comes_last(unsigned* counter, int blocks) {
 
 /// The parts of an item: O normalised [slot, row, column], m and l [slot, row], for up to `slot_rows` rows a slot. Without a softmax
 /// `row_max` is null, and parts just add up.
-template <int COLUMNS>
-struct Parts {
+template <int COLUMNS> struct Parts {
     const float *out, *row_max, *row_sum;
     int slot_rows, count;
     int first, second, stride;  // slots: of the first part, of the second, and how far it is to the others
 
     /// Where row 0 of a part stands in an array of `width` columns, as far from the array's begin.
-    __device__ __forceinline__ long long place(int part, int width) const {
+    DEVICE long long place(int part, int width) const {
         return (part == 0 ? first : second + (part - 1) * stride) * (long long)(slot_rows * width);
     }
 };
 
 /// How rows of parts lie in shared memory while they are merged: O of `parts` parts at once, [part, row, column]; m and l, or in
 /// place of m the weights, of all parts, [row, part].
-template <int THREADS, int COLUMNS>
-struct MergeRoom {
+template <int THREADS, int COLUMNS> struct MergeRoom {
     static constexpr int QUADS = COLUMNS / 4, QUADS_A_THREAD = 4;
 
     float *out, *weights, *sums;
     int rows, parts;
 
     /// `room` floats, for at least one row.
-    __device__ __forceinline__ MergeRoom(float* shared, int room, int all_rows, int all_parts) : out(shared) {
+    DEVICE MergeRoom(float* shared, int room, int all_rows, int all_parts) : out(shared) {
         rows = min(min(all_rows, QUADS_A_THREAD * THREADS / QUADS), room / (2 * all_parts + COLUMNS));
         parts = min((room - 2 * rows * all_parts) / (rows * COLUMNS), all_parts);
         weights = shared + rows * parts * COLUMNS;
@@ -1951,7 +1820,7 @@ struct MergeRoom {
 
 /// Starts to load O of parts [first, end), rows [begin, begin + rows).
 template <int THREADS, int COLUMNS>
-__device__ __forceinline__ void load_parts(const Parts<COLUMNS>& parts, float* target, int first, int end, int begin, int rows) {
+DEVICE void load_parts(const Parts<COLUMNS>& parts, float* target, int first, int end, int begin, int rows) {
     const int quads = rows * (COLUMNS / 4);  // of a part, which follow each other
 #pragma unroll 4
     for (int i = threadIdx.x; i < (end - first) * quads; i += THREADS) {
@@ -1964,11 +1833,10 @@ __device__ __forceinline__ void load_parts(const Parts<COLUMNS>& parts, float* t
 
 /// The share of each part in l, for `rows` rows: to `room.weights`, where m is. All threads must call.
 template <int THREADS, class Room, class Sink, class StoreLse>
-__device__ __forceinline__ void weigh_parts(const Room& room, int count, int begin, int rows, Sink sink, StoreLse store_lse) {
+DEVICE void weigh_parts(const Room& room, int count, int begin, int rows, Sink sink, StoreLse store_lse) {
     constexpr int LANES = 8;  // share a row
     // All lanes go as often through the loop, since they exchange values.
-#pragma unroll 1
-    for (int first = 0; first < rows; first += THREADS / LANES) {
+    NO_UNROLL for (int first = 0; first < rows; first += THREADS / LANES) {
         const int row = first + threadIdx.x / LANES, lane = threadIdx.x % LANES, parts = row < rows ? count : 0;
         float *const weights = room.weights + row * count, *const sums = room.sums + row * count;
         const float logit = row < rows ? sink(begin + row) : NEGATIVE_INFINITY;
@@ -1981,8 +1849,7 @@ __device__ __forceinline__ void weigh_parts(const Room& room, int count, int beg
             weights[part] = expf(weights[part] - base) * sums[part];
             sum += weights[part];
         }
-#pragma unroll
-        for (int distance = 1; distance < LANES; distance *= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+        UNROLL for (int distance = 1; distance < LANES; distance *= 2) sum += __shfl_xor_sync(~0u, sum, distance);
         sum += logit == NEGATIVE_INFINITY ? 0.0f : expf(logit - base);
         const float factor = sum == 0 ? 0.0f : 1.0f / sum;
         // Here and not after the sums: where one part alone has met keys, its share is 1, and its row stays as it is.
@@ -1995,18 +1862,16 @@ __device__ __forceinline__ void weigh_parts(const Room& room, int count, int beg
 /// to `store(row, column, four columns)` and `store_lse(row, m, l)`. `sink(row)`: a logit that takes part in l alone. `shared` has
 /// `room` floats: all that fits is on its way at once, since one block alone must bring it.
 template <int THREADS, int COLUMNS, class Sink, class Store, class StoreLse>
-__device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int rows, float* shared, int room_floats, Sink sink,
-                                            Store store, StoreLse store_lse) {
+DEVICE void merge_parts(const Parts<COLUMNS>& parts, int rows, float* shared, int room_floats, Sink sink, Store store,
+                        StoreLse store_lse) {
     using Room = MergeRoom<THREADS, COLUMNS>;
     const Room room(shared, room_floats, rows, parts.count);
     const int count = parts.count;
-#pragma unroll 1
-    for (int begin = 0; begin < rows; begin += room.rows) {
+    NO_UNROLL for (int begin = 0; begin < rows; begin += room.rows) {
         const int here = min(room.rows, rows - begin), quads = here * Room::QUADS;
         __syncthreads();  // all have left what was there
         load_parts<THREADS>(parts, room.out, 0, room.parts, begin, here);
-#pragma unroll 1
-        for (int i = threadIdx.x; i < here * count; i += THREADS) {
+        NO_UNROLL for (int i = threadIdx.x; i < here * count; i += THREADS) {
             const int row = small_quotient(i, count);
             const long long place = parts.place(i - row * count, 1) + begin + row;
             room.weights[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_max + place);
@@ -2015,13 +1880,11 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
         __syncthreads();
         if (parts.row_max != nullptr) weigh_parts<THREADS>(room, count, begin, here, sink, store_lse);
         float4 sums[Room::QUADS_A_THREAD] = {};
-#pragma unroll 1
-        for (int first = 0; first < count; first += room.parts) {
+        NO_UNROLL for (int first = 0; first < count; first += room.parts) {
             const int end = min(first + room.parts, count);
             copy_wait<0>();
             __syncthreads();
-#pragma unroll
-            for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {
+            UNROLL for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {
                 const int quad = threadIdx.x + i * THREADS;
                 if (quad >= quads) continue;
                 const float* weights = room.weights + quad / Room::QUADS * count;
@@ -2039,8 +1902,7 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
             __syncthreads();  // all have left what the next parts take the place of
             load_parts<THREADS>(parts, room.out, end, min(end + room.parts, count), begin, here);
         }
-#pragma unroll
-        for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {
+        UNROLL for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {
             const int quad = threadIdx.x + i * THREADS;
             if (quad < quads) store(begin + quad / Room::QUADS, quad % Room::QUADS * 4, sums[i]);
         }
@@ -2052,16 +1914,15 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
 
 /// Rows of one head. Nothing of a block runs before they are asked for, so their addresses are a step apart, as those of keys.
 template <class QTile, int THREADS, int BYTES, class Element, class Order>
-__device__ __forceinline__ void load_rows(unsigned tile, const RowPlaces<Element, Order>& places) {
+DEVICE void load_rows(unsigned tile, const RowPlaces<Element, Order>& places) {
     load_tile_straight<QTile, Order, THREADS, BYTES>(tile, (const char*)places.target, places.stride * (long long)sizeof(Element),
                                                      places.rows);
 }
 
 /// The first `rows` of a tile, whose places are anywhere, of few tiles that meet many keys: a short loop.
 template <class QTile, int THREADS, int BYTES, class Places>
-__device__ __forceinline__ void load_rows(unsigned tile, const Places& places, int rows) {
-#pragma unroll 1
-    for (int index = threadIdx.x; index < rows * QTile::CHUNKS; index += THREADS) {
+DEVICE void load_rows(unsigned tile, const Places& places, int rows) {
+    NO_UNROLL for (int index = threadIdx.x; index < rows * QTile::CHUNKS; index += THREADS) {
         const int row = index / QTile::CHUNKS, chunk = index % QTile::CHUNKS;
         const bool exists = places.holds(row) && chunk * 16 < BYTES;
         const char* source = (const char*)(places.target + (exists ? places.offset(row) : 0)) + exists * chunk * 16;
@@ -2075,26 +1936,24 @@ constexpr int SPLITS = 0;  // of each item; 0: wherever thread blocks' runs of t
 constexpr bool HEADS_DIFFER = false;  // whether heads of a group may keep other tiles
 constexpr bool KNOWS_TILES = true;  // of a sequence's rows, before its head is known, by each lane for itself
 
-template <class AnyWork>
-__device__ __forceinline__ Context context_of(const Params& params, const AnyWork& work, int head) {
+template <class AnyWork> DEVICE Context context_of(const Params& params, const AnyWork& work, int head) {
     return make_context(params, work, head, work.head);
 }
 
 /// Tiles from the first key of a range to the last.
-__device__ __forceinline__ int tiles_of(const TileRange& range) {
+DEVICE int tiles_of(const TileRange& range) {
     return max((int)((unsigned)(range.end + BLOCK_KV - 1) / BLOCK_KV - (unsigned)range.begin / BLOCK_KV), 0);
 }
 
 /// Blocks of BLOCK_Q rows that a key head of a sequence has.
-__device__ __forceinline__ int q_blocks_of(const Params& params, const Work& work) {
+DEVICE int q_blocks_of(const Params& params, const Work& work) {
     return (unsigned)(work.q_len * params.group + BLOCK_Q - 1) / BLOCK_Q;
 }
 
 /// The units of an item, a block of rows of a key head: its splits, or what it takes to have them finished, in tiles. Heads of a
 /// sequence have the same. An item without keys has one unit: its results are written by somebody. All lanes may have works of
 /// their own.
-template <class AnyWork>
-__device__ __forceinline__ int units_of(const Params& params, const AnyWork& work) {
+template <class AnyWork> DEVICE int units_of(const Params& params, const AnyWork& work) {
     if (SPLITS > 0) return SPLITS;
     TileRange range = {0, 0, 0, work.kv_len};
     if constexpr (KNOWS_TILES) {
@@ -2105,8 +1964,7 @@ __device__ __forceinline__ int units_of(const Params& params, const AnyWork& wor
     return max(tiles_of(range), 1);
 }
 
-template <class AnyWork>
-__device__ __forceinline__ void find_sequence_rows(AnyWork& work, const Params& params, int sequence) {
+template <class AnyWork> DEVICE void find_sequence_rows(AnyWork& work, const Params& params, int sequence) {
     work.sequence = sequence;
     work.batch_index = params.cu_seqlens_q == nullptr ? sequence : 0;
     work.head = work.split = work.q_block = 0;
@@ -2114,8 +1972,7 @@ __device__ __forceinline__ void find_sequence_rows(AnyWork& work, const Params& 
 }
 
 /// The units of one key head of a sequence.
-template <class AnyWork>
-__device__ __forceinline__ int head_units(const Params& params, const AnyWork& work) {
+template <class AnyWork> DEVICE int head_units(const Params& params, const AnyWork& work) {
     int units = 0;
     AnyWork each = work;
 #pragma unroll 1
@@ -2131,7 +1988,7 @@ struct Item {
     Item() = default;
 
     /// What comes before the first item of the head that has a unit.
-    __device__ __forceinline__ Item(const Params& params, int unit, int sequence, int sequence_first) {
+    DEVICE Item(const Params& params, int unit, int sequence, int sequence_first) {
         find_sequence_rows(work, params, sequence);
         const int each = max(head_units(params, work), 1);
         work.head = uniform((unit - sequence_first) / each);
@@ -2141,7 +1998,7 @@ struct Item {
     }
 
     /// Goes on to the next item, if there is one that begins before unit `end`.
-    __device__ __forceinline__ bool advance(const Params& params, int end) {
+    DEVICE bool advance(const Params& params, int end) {
         first += units;
         if (first >= end) return false;
         if (++work.q_block == q_blocks_of(params, work)) {
@@ -2154,14 +2011,14 @@ struct Item {
 
 private:
     /// There is one, since there are units left.
-    __device__ __forceinline__ void next_sequence(const Params& params) {
+    DEVICE void next_sequence(const Params& params) {
         int sequence = work.sequence + 1;
         for (; find_sequence_rows(work, params, sequence), work.q_len == 0; ++sequence) {}
     }
 };
 
 /// The units of a sequence, of which lanes have one each.
-__device__ __forceinline__ int sequence_units(const Params& params, int sequence) {
+DEVICE int sequence_units(const Params& params, int sequence) {
     LaneWork work;
     find_sequence_rows(work, params, sequence);
     return params.num_kv_heads * head_units(params, work);
@@ -2175,7 +2032,7 @@ struct GroupBlock {
     const Rows& rows;
 
     /// The keys that some row keeps, from a multiple of BLOCK_KV on.
-    __device__ __forceinline__ TileRange range() const {
+    DEVICE TileRange range() const {
         TileRange range = block.range();
         for (int of = 1; HEADS_DIFFER && of < rows.slots.group; ++of) {
             const Context context = context_of(block.params, rows.work, rows.head() + of);
@@ -2184,7 +2041,7 @@ struct GroupBlock {
         return aligned<BLOCK_KV>(range);
     }
 
-    __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
+    DEVICE TileKind kind(int kv_first, int kv_last) const {
         TileKind kind = block.kind(kv_first, kv_last);
         for (int of = 1; HEADS_DIFFER && of < rows.slots.group; ++of) {
             const Context context = context_of(block.params, rows.work, rows.head() + of);
@@ -2195,7 +2052,7 @@ struct GroupBlock {
 
 private:
     /// What either looks at, and both keep whole.
-    static __device__ __forceinline__ TileRange united(const TileRange& a, const TileRange& b) {
+    static DEVICE TileRange united(const TileRange& a, const TileRange& b) {
         const bool some = a.begin < a.end, others = b.begin < b.end;
         const int begin = !some ? b.begin : !others ? a.begin : min(a.begin, b.begin);
         return {begin, max(a.full_begin, b.full_begin), min(a.full_end, b.full_end), !some ? b.end : !others ? a.end : max(a.end, b.end)};
@@ -2203,7 +2060,7 @@ private:
 };
 
 /// The keys of units [begin, end) of an item.
-__device__ __forceinline__ TileRange part_of(TileRange range, int begin, int end, int units) {
+DEVICE TileRange part_of(TileRange range, int begin, int end, int units) {
     if (SPLITS > 0) return share<BLOCK_KV>(range, begin, SPLITS);
     const int first = range.begin / BLOCK_KV, tiles = tiles_of(range);
     auto tile = [&](int unit) { return tiles == units ? unit : (int)((long long)unit * tiles / units); };
@@ -2222,21 +2079,21 @@ using Results = WarpResults<M_TILES, D_TILES>;
 struct WarpPlace {
     int row_warps, group, groups;
 
-    __device__ __forceinline__ explicit WarpPlace(const Rows& rows)
+    DEVICE explicit WarpPlace(const Rows& rows)
         : row_warps(rows.row_warps<WARP_ROWS>()), group(uniform(small_quotient(threadIdx.x / 32, row_warps))),
           groups(small_quotient(WARPS, row_warps)) {}
 
     /// Whether the warp has chunks: one left over that makes no group has none.
-    __device__ __forceinline__ bool works() const { return group < groups; }
+    DEVICE bool works() const { return group < groups; }
 
     /// Whether the warp holds the results of all groups in the end.
-    __device__ __forceinline__ bool leads() const { return group == 0; }
+    DEVICE bool leads() const { return group == 0; }
 };
 
 /// FlashAttention-2, Algorithm 1, lines 5 to 11, of the keys `part` of `range`. Leads' O, l and m become those of all warps.
-__device__ __forceinline__ void attend_part(const Params& params, const Rows& rows, QueryBlock& block, const WarpPlace& warp,
-                                            const TileRange& range, const TileRange& part, unsigned char* shared,
-                                            Normalizer<M_TILES>& normalizer, Out& out) {
+DEVICE void attend_part(const Params& params, const Rows& rows, QueryBlock& block, const WarpPlace& warp,
+                        const TileRange& range, const TileRange& part, unsigned char* shared,
+                        Normalizer<M_TILES>& normalizer, Out& out) {
     // FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
     const Work& work = rows.work;
     const unsigned queries = shared_address(shared);
@@ -2264,8 +2121,7 @@ __device__ __forceinline__ void attend_part(const Params& params, const Rows& ro
     for (; ring.live(); ring.step()) {
         const Tile tile = ring.tile();
         ring.wait();
-#pragma unroll 1
-        for (int chunk = warp.group; chunk < CHUNKS; chunk += warp.groups) {
+        NO_UNROLL for (int chunk = warp.group; chunk < CHUNKS; chunk += warp.groups) {
             const int kv_first = tile.kv_first + chunk * WARP_KEYS;
             const TileKind kind = tile.kind == FULL ? FULL : range.kind_at<WARP_KEYS>(kv_first);
             if (!warp.works() || kind == EMPTY) continue;
@@ -2285,8 +2141,8 @@ __device__ __forceinline__ void attend_part(const Params& params, const Rows& ro
 // ---------------------------------------------------------------- parts of an item
 
 /// Writes O, m and l of one part to its slot.
-__device__ __forceinline__ void store_part(const Params& params, const Rows& rows, int warp_row, int slot, const Finished& finished,
-                                           const Out& out) {
+DEVICE void store_part(const Params& params, const Rows& rows, int warp_row, int slot, const Finished& finished,
+                       const Out& out) {
     const long long first = (long long)slot * params.slot_rows;
     const int count = rows.tile_rows();
     store_rows<Unrounded, VALUE_HEAD_DIM, OutColumns>(
@@ -2297,8 +2153,8 @@ __device__ __forceinline__ void store_part(const Params& params, const Rows& row
 }
 
 /// Flash-Decoding, step 3: merges all parts, and writes O and lse.
-__device__ __forceinline__ void merge(const Params& params, const QueryBlock& block, const Rows& rows, const Parts<VALUE_HEAD_DIM>& parts,
-                                      unsigned char* shared) {
+DEVICE void merge(const Params& params, const QueryBlock& block, const Rows& rows, const Parts<VALUE_HEAD_DIM>& parts,
+                  unsigned char* shared) {
     const auto out = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
     const auto lse = Finished::results(params, rows, params.lse, 1);
     auto store = [&](int row, int column, float4 x) { store_four<Dtype>(out.target + out.offset(row) + column, x); };
@@ -2313,8 +2169,7 @@ __device__ __forceinline__ void merge(const Params& params, const QueryBlock& bl
 
 /// x, which is the same in all threads: where the accumulators of wide heads leave no registers for it, in shared memory. All
 /// threads of the block must call.
-template <class T>
-__device__ __forceinline__ const T& kept(const T& x) {
+template <class T> DEVICE const T& kept(const T& x) {
     if constexpr (D_TILES <= 16) {
         return x;
     } else {

@@ -2,40 +2,38 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    60  sizes
-//    76  leaf code: element.cuh 78, math.cuh 91, e4m3.cuh 181, running_max.cuh 222,
-//        stale_max_softmax.cuh 254, keep_all.cuh 386, tiles_1d.cuh 393, grid.cuh 416,
-//        keys_in_rows.cuh 532, output.cuh 539, head_rows.cuh 656, kept_rows.cuh 688,
-//        key_bits.cuh 705, scores.cuh 722, tile_kind.cuh 743, tiles.cuh 747, load.cuh 769
-//   794  causal: Params 796, Context 822, make_context 831, Row 842, make_row 847, keep_bits 856,
-//        KvBounds 865, kv_bounds 869, value_descale 880
-//   885  a block of queries
-//  1004  leaf code, continued: tile_scheduler.cuh 1006, group_tiles.cuh 1019,
-//        descending_tiles.cuh 1041, layout.cuh 1085, load_matrices.cuh 1112, warp_scores.cuh 1123,
-//        barrier.cuh 1151, words.cuh 1210, pipeline.cuh 1233, tma.cuh 1364, tma_1d.cuh 1397,
-//        cluster_none.cuh 1430, kv_in_rows.cuh 1452, transpose.cuh 1462, warpgroup.cuh 1519,
-//        wgmma.cuh 1553, values_transposed.cuh 1610, rounded_late.cuh 1711
-//  1721  what the warps share
-//  1766  the planner
-//  1789  the producer
-//  1813    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1905    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  1931  queries times keys
-//  1966  the consumers
-//  2178    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2182    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2191    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2195    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2198    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2200    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2203    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2222    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2239    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2255    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2263  the kernel
-//  2271    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2281    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2291    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    62  sizes
+//    78  leaf code: element.cuh 80, math.cuh 93, e4m3.cuh 182, running_max.cuh 222, stale_max_softmax.cuh 249,
+//        keep_all.cuh 372, tiles_1d.cuh 378, grid.cuh 400, keys_in_rows.cuh 508, output.cuh 514, head_rows.cuh 619,
+//        kept_rows.cuh 648, key_bits.cuh 663, scores.cuh 678, tile_kind.cuh 696, tiles.cuh 700, load.cuh 722
+//   747  causal: Params 749, Context 775, make_context 783, Row 793, make_row 798, keep_bits 807, KvBounds 815,
+//        kv_bounds 819, value_descale 829
+//   834  a block of queries
+//   941  leaf code, continued: tile_scheduler.cuh 943, group_tiles.cuh 955, descending_tiles.cuh 977, layout.cuh 1020,
+//        load_matrices.cuh 1043, warp_scores.cuh 1054, barrier.cuh 1079, words.cuh 1137, pipeline.cuh 1160,
+//        tma.cuh 1284, tma_1d.cuh 1317, cluster_none.cuh 1349, kv_in_rows.cuh 1371, transpose.cuh 1381,
+//        warpgroup.cuh 1433, wgmma.cuh 1463, values_transposed.cuh 1514, rounded_late.cuh 1608
+//  1616  what the warps share
+//  1659  the planner
+//  1681  the producer
+//  1703    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1794    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1820  queries times keys
+//  1855  the consumers
+//  2055    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2059    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2068    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  2072    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  2075    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2077    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  2080    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2099    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2116    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2131    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2139  the kernel
+//  2147    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2157    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2167    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -56,6 +54,10 @@
 //   full_begin = 0
 //   full_end = min(max((q_first + (q_offset + 1)), 0), kv_len)
 //   kv_end = min(max((q_last + (q_offset + 1)), 0), kv_len)
+
+#define DEVICE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
 
 // ---------------------------------------------------------------- sizes
 
@@ -80,40 +82,40 @@ constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 struct fp16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };
 
-__device__ __forceinline__ float to_float(fp16 x) {
+DEVICE float to_float(fp16 x) {
     float wide;
     asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
     return wide;
 }
 
-__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+DEVICE float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
 
 // ---- math.cuh
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
 [[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 /// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
-__device__ __forceinline__ float exp2_flushed(float x) {
+DEVICE float exp2_flushed(float x) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
 
 /// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
-__device__ __forceinline__ float log2_approximate(float x) {
+DEVICE float log2_approximate(float x) {
     float result;
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
 
-__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
+DEVICE float fast_reciprocal(float x) {  // 1 ulp
     float result;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
 
 /// 1 / x where both are normal: what CUDA computes, without its branch for all others.
-__device__ __forceinline__ float normal_reciprocal(float x) {
+DEVICE float normal_reciprocal(float x) {
     const float result = fast_reciprocal(x);
     return fmaf(result, fmaf(-x, result, 1.0f), result);
 }
@@ -125,16 +127,16 @@ struct PowersOfTwo {
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
-    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
+    static DEVICE void take_part(unsigned (&)[4], int) {}
 };
 
 /// The largest of the four values that the lanes of a quad hold.
-__device__ __forceinline__ float quad_max(float x) {
+DEVICE float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
     return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-__device__ __forceinline__ float quad_sum(float x) {
+DEVICE float quad_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
 }
@@ -142,7 +144,7 @@ __device__ __forceinline__ float quad_sum(float x) {
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
-__device__ __forceinline__ int uniform(int x) {
+DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
@@ -150,19 +152,18 @@ __device__ __forceinline__ int uniform(int x) {
 
 /// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
 /// the whole loop.
-__device__ __forceinline__ int opaque(int x) {
+DEVICE int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;
 }
 
-__device__ __forceinline__ long long opaque_long(long long x) {
+DEVICE long long opaque_long(long long x) {
     asm volatile("" : "+l"(x));
     return x;
 }
 
 /// `uniform` of a whole struct of 32-bit words.
-template <class T>
-__device__ __forceinline__ T uniform_struct(const T& x) {
+template <class T> DEVICE T uniform_struct(const T& x) {
     int words[sizeof(T) / 4];
     memcpy(words, &x, sizeof(T));
     for (int& word : words) word = uniform(word);
@@ -172,7 +173,7 @@ __device__ __forceinline__ T uniform_struct(const T& x) {
 }
 
 /// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
-__device__ __forceinline__ int thread_index() {
+DEVICE int thread_index() {
     int index;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
     return index;
@@ -187,16 +188,16 @@ struct Dtype : PowersOfTwo {
     static constexpr unsigned SIGN_BITS = 0x80808080;
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
-    static __device__ __forceinline__ unsigned pack(float low, float high) {
+    static DEVICE unsigned pack(float low, float high) {
         unsigned word;
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
 
-    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
+    static DEVICE void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 
     /// Two operands.
-    static __device__ __forceinline__ unsigned short pack_two(float low, float high) {
+    static DEVICE unsigned short pack_two(float low, float high) {
         unsigned short pair;
         asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
         return pair;
@@ -204,14 +205,13 @@ struct Dtype : PowersOfTwo {
 
     /// Of words that hold four operands each, two by two: mma takes them as fp16, in two steps.
     static constexpr int PARTS = 2;
-    static __device__ __forceinline__ void take_part(unsigned (&words)[4], int part) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
+    static DEVICE void take_part(unsigned (&words)[4], int part) {
+        UNROLL for (int i = 0; i < 4; ++i)
             asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(words[i]) : "h"((unsigned short)(words[i] >> 16 * part)));
     }
 
     /// sum += a b
-    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    static DEVICE void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
         asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
             "{%0, %1, %2, %3};"
             : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
@@ -222,29 +222,24 @@ struct Dtype : PowersOfTwo {
 // ---- running_max.cuh
 /// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
 /// stale_max_softmax.cuh) says when it moves.
-template <int M_TILES>
-struct RunningMax {
+template <int M_TILES> struct RunningMax {
     float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
     float offset[M_TILES][2];  // minus the maximum of each row, as an exponent
 
-    __device__ __forceinline__ explicit RunningMax(float factor) : factor(factor) {}
+    DEVICE explicit RunningMax(float factor) : factor(factor) {}
 
     /// The score of a pair that isn't kept.
-    static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
+    static DEVICE float masked() { return NEGATIVE_INFINITY; }
 
-    template <class Visit>
-    static __device__ __forceinline__ void each_row(Visit visit) {
-#pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
+    template <class Visit> static DEVICE void each_row(Visit visit) {
+        UNROLL for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
     /// An exponent relative to the row's maximum.
-    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
 
-    template <int N_TILES>
-    __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
-#pragma unroll
-        for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
+    template <int N_TILES> DEVICE void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
+        UNROLL for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
             float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
             x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
         }
@@ -256,8 +251,7 @@ struct RunningMax {
 /// maximum gives the same softmax, so where nothing is masked the exponentials subtract the maxima of earlier tiles, and
 /// the tile's own sum, which is needed anyway, tells whether that was safe. It is for the caller to compute the
 /// scores again where it wasn't, and to take the textbook step.
-template <int M_TILES>
-struct Normalizer : RunningMax<M_TILES> {
+template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
     using Base = RunningMax<M_TILES>;
     using Base::factor, Base::offset, Base::each_row;  // a row without keys so far has an infinite offset
 
@@ -266,12 +260,12 @@ struct Normalizer : RunningMax<M_TILES> {
     float rescale[M_TILES][2];       // what it makes of earlier sums and outputs
 
     /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : Base(unit * LOG2_E) {
+    DEVICE explicit Normalizer(float unit) : Base(unit * LOG2_E) {
         each_row([&](int m, int r) { offset[m][r] = -NEGATIVE_INFINITY; });
     }
 
     /// Whether all rows of the warp have met a key.
-    __device__ __forceinline__ bool has_max() const {
+    DEVICE bool has_max() const {
         float highest = NEGATIVE_INFINITY;
         each_row([&](int m, int r) { highest = fmaxf(highest, offset[m][r]); });
         return __all_sync(~0u, highest < -NEGATIVE_INFINITY);
@@ -279,17 +273,15 @@ struct Normalizer : RunningMax<M_TILES> {
 
     /// Begins a tile whose exponents are relative to the maxima that earlier tiles left. A row without one gets an
     /// infinite sum.
-    __device__ __forceinline__ void keep_max() {
+    DEVICE void keep_max() {
         each_row([&](int m, int r) { tile_sum[m][r] = -0.0f; });  // what it is added to stays as it is: no instruction
     }
 
     /// The step of the paper: each row's largest score so far becomes its maximum, and scores become exponents.
-    template <int N_TILES>
-    __device__ __forceinline__ void online_softmax_step(float (&scores)[M_TILES][N_TILES][4]) {
+    template <int N_TILES> DEVICE void online_softmax_step(float (&scores)[M_TILES][N_TILES][4]) {
         each_row([&](int m, int r) {
             float even = scores[m][0][2 * r], odd = scores[m][0][2 * r + 1];
-#pragma unroll
-            for (int n = 1; n < N_TILES; ++n) {
+            UNROLL for (int n = 1; n < N_TILES; ++n) {
                 even = fmaxf(even, scores[m][n][2 * r]);
                 odd = fmaxf(odd, scores[m][n][2 * r + 1]);
             }
@@ -302,8 +294,7 @@ struct Normalizer : RunningMax<M_TILES> {
             row_sum[m][r] *= rescale[m][r];
             offset[m][r] = lowest;
             const float shift = unset ? 0.0f : lowest;
-#pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) {
+            UNROLL for (int i = 0; i < 2 * N_TILES; ++i) {
                 float& x = scores[m][i / 2][2 * r + i % 2];
                 x = fmaf(x, factor, shift);
             }
@@ -312,9 +303,8 @@ struct Normalizer : RunningMax<M_TILES> {
     }
 
     /// Four exponents of one fragment of row tile m to probabilities.
-    __device__ __forceinline__ void to_probs(int m, float (&x)[4]) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
+    DEVICE void to_probs(int m, float (&x)[4]) {
+        UNROLL for (int i = 0; i < 4; ++i) {
             x[i] = exp2_flushed(x[i]);
             tile_sum[m][i / 2] += x[i];
         }
@@ -322,7 +312,7 @@ struct Normalizer : RunningMax<M_TILES> {
 
     /// Whether the maxima are still valid for the warp's rows: no sum beyond what a probability can be, none that is NaN. `held`: what
     /// else must be true in all lanes.
-    __device__ __forceinline__ bool max_still_valid(float limit, bool held = true) const {
+    DEVICE bool max_still_valid(float limit, bool held = true) const {
         bool all = held;
         each_row([&](int m, int r) { all &= tile_sum[m][r] <= limit; });
         return __all_sync(~0u, all);
@@ -332,14 +322,12 @@ struct Normalizer : RunningMax<M_TILES> {
     /// that are there is 2^FIRST, which rounds to itself: a key that outweighs all others needs that. Where it was hardly more,
     /// and many are large, by 2^2, or each tile would come here. False if a sum isn't finite, nothing is changed then; and for
     /// dtypes with so high a limit that this is as good as all cases.
-    template <int N_TILES>
-    __device__ __forceinline__ bool lowered(float (&probs)[M_TILES][N_TILES][4], float limit) {
+    template <int N_TILES> DEVICE bool lowered(float (&probs)[M_TILES][N_TILES][4], float limit) {
         if constexpr (Dtype::FIRST == 0) return false;
         if (!max_still_valid(__int_as_float(0x7f7fffff))) return false;
         each_row([&](int m, int r) {
             float peak = 0;
-#pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) peak = fmaxf(peak, probs[m][i / 2][2 * r + i % 2]);
+            UNROLL for (int i = 0; i < 2 * N_TILES; ++i) peak = fmaxf(peak, probs[m][i / 2][2 * r + i % 2]);
             const float excess = fmaxf(log2_approximate(quad_max(peak)) - Dtype::FIRST, 2.0f);
             const float step = quad_max(tile_sum[m][r]) > limit ? excess : 0.0f;
             const float scale = exp2_flushed(-step);
@@ -347,19 +335,17 @@ struct Normalizer : RunningMax<M_TILES> {
             rescale[m][r] = scale;
             row_sum[m][r] *= scale;
             tile_sum[m][r] *= scale;
-#pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) probs[m][i / 2][2 * r + i % 2] *= scale;
+            UNROLL for (int i = 0; i < 2 * N_TILES; ++i) probs[m][i / 2][2 * r + i % 2] *= scale;
         });
         return true;
     }
 
-    __device__ __forceinline__ void end_tile() {
+    DEVICE void end_tile() {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
     }
 
     /// Earlier output, relative to the maxima that `online_softmax_step` left.
-    template <int D_TILES>
-    __device__ __forceinline__ void rescale_rows(float (&out)[M_TILES][D_TILES][4]) const {
+    template <int D_TILES> DEVICE void rescale_rows(float (&out)[M_TILES][D_TILES][4]) const {
         bool moved = false;
         each_row([&](int m, int r) { moved |= rescale[m][r] != 1; });
         if (!__any_sync(~0u, moved)) return;
@@ -371,7 +357,7 @@ struct Normalizer : RunningMax<M_TILES> {
 
     /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
     /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+    DEVICE float finish(int m, int r, float sink, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
         const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;
         row_max = fmaxf(maximum, sink);
@@ -385,32 +371,30 @@ struct Normalizer : RunningMax<M_TILES> {
 
 // ---- keep_all.cuh
 /// No dropout. The interface is that of philox.cuh.
-template <int M_TILES>
-struct Dropout {
-    __device__ __forceinline__ float scale() const { return 1; }
+template <int M_TILES> struct Dropout {
+    DEVICE float scale() const { return 1; }
 };
 
 // ---- tiles_1d.cuh
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
-template <int SIZE, int WIDTH, int COLUMNS>
-struct TileOrder {
+template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
     /// Slots between which the positions from, or up to, a given one stand.
-    static __device__ __forceinline__ int begin(int position) { return position; }
-    static __device__ __forceinline__ int end(int position) { return position; }
+    static DEVICE int begin(int position) { return position; }
+    static DEVICE int end(int position) { return position; }
 
     /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
-    static __device__ __forceinline__ int first(int slot) { return slot; }
-    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
+    static DEVICE int first(int slot) { return slot; }
+    static DEVICE int last(int first, int length) { return min(first + BLOCK, length) - 1; }
 
     /// Whether all of the tile lies in the sequence.
-    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
+    static DEVICE bool whole(int first, int length) { return first + BLOCK <= length; }
 
     /// The position of a slot of a tile, counted from the tile's first.
-    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+    static constexpr DEVICE int offset(int slot) { return slot; }
 };
 
 // ---- grid.cuh
@@ -423,18 +407,16 @@ struct Work {
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
-__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
+template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
-__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
-                                          int total) {
+DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
@@ -445,8 +427,7 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
 }
 
 /// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+template <class AnyWork, class Params> DEVICE void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
@@ -455,28 +436,24 @@ __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
 }
 
 /// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
-template <class AnyWork, class Params>
-__device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& work) {
+template <class AnyWork, class Params> DEVICE int kv_batch(const Params& params, const AnyWork& work) {
     return params.cu_seqlens_kv == nullptr ? work.sequence : 0;
 }
 
 /// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
 /// anything.
-template <class Params>
-__device__ __forceinline__ bool rows_follow_keys(const Params& params) {
+template <class Params> DEVICE bool rows_follow_keys(const Params& params) {
     return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
 }
 
 /// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
-template <class Params>
-__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+template <class Params> DEVICE float length_holds(const Params& params, int sequence) {
     const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
     return holds ? 1.0f : __int_as_float(0x7fffffff);
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
-template <class AnyWork, class Params>
-__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+template <class AnyWork, class Params> DEVICE int query_offset(const Params& params, const AnyWork& work) {
     constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
     int offset = params.q_offset;
@@ -486,7 +463,7 @@ __device__ __forceinline__ int query_offset(const Params& params, const AnyWork&
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
-__device__ __forceinline__ int block_index() {
+DEVICE int block_index() {
     int index;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
     return index;
@@ -496,8 +473,7 @@ __device__ __forceinline__ int block_index() {
 /// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
-__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
-                                              int rows_each = 1) {
+DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
     if (cu_seqlens == nullptr) return;
     int low = 0, high = batch;  // the sequence is in [low, high)
     while (high - low > 1) {
@@ -513,7 +489,7 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
 /// `rows_each` rows. The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows
 /// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
 template <int BLOCK_Q, bool SPLITS = true, class Params>
-__device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
+DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
     const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
     const int swizzle = index / (params.head_swizzle * params.q_blocks), first = swizzle * params.head_swizzle;
@@ -531,23 +507,21 @@ __device__ __forceinline__ Work find_queries(const Params& params, int index, in
 
 // ---- keys_in_rows.cuh
 /// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
-template <class Params>
-__device__ __forceinline__ float keys_hold(const Params& params, int sequence, int, int = 0) {
+template <class Params> DEVICE float keys_hold(const Params& params, int sequence, int, int = 0) {
     return length_holds(params, sequence);
 }
 
 // ---- output.cuh
-__device__ __forceinline__ void store_vector(void* target, const unsigned (&x)[2]) {
+DEVICE void store_vector(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
 }
 
-__device__ __forceinline__ void store_vector(void* target, const unsigned (&x)[4]) {
+DEVICE void store_vector(void* target, const unsigned (&x)[4]) {
     *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
 }
 
 /// Stores four neighbouring columns.
-template <class Stored>
-__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
+template <class Stored> DEVICE void store_four(typename Stored::Element* target, float4 x) {
     unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
     Stored::words(low, x.x, x.y);
     Stored::words(high, x.z, x.w);
@@ -560,14 +534,13 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
 /// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
 /// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
+    template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
     }
 
     /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
     template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+    static DEVICE void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
         if constexpr (Stored::WORDS == 1) {
             const bool odd = lane % 2;
             unsigned low[1], high[1];
@@ -577,8 +550,7 @@ struct ColumnsInPairs {
             const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
             if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
         } else {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
+            UNROLL for (int half = 0; half < 2; ++half) {
                 unsigned packed[2];
                 Stored::words(packed, x[half][0], x[half][1]);
                 if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
@@ -589,46 +561,39 @@ struct ColumnsInPairs {
 
 /// How the lanes of a quad store two fragments where one has the even columns and the next the odd ones: a lane holds four neighbours already.
 struct ColumnsInFours {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
-        return lane % 4 * 4;
-    }
+    template <class Stored> static DEVICE int first(int lane) { return lane % 4 * 4; }
 
     template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+    static DEVICE void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
         if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
     }
 };
 
 /// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
 /// elements.
-template <class Element, class Order>
-struct RowPlaces {
+template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
     int rows;
 
-    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
-    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
+    DEVICE bool holds(int slot) const { return Order::offset(slot) < rows; }
+    DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
 /// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
 /// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
-__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
-                                           const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                       const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
     const int column = Columns::template first<Stored>(lane);
-#pragma unroll
-    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+    UNROLL for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
         // Opaque, or they would be computed anew for each fragment.
         auto* address = places.target + opaque_long(places.offset(row) + column);
         const bool exists = places.holds(row);
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
+        UNROLL for (int d = 0; d < D_TILES; d += 2) {
             float x[2][2];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            UNROLL for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
             const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
             Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
         }
@@ -636,17 +601,15 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
 }
 
 /// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
-template <int M_TILES>
-constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
+template <int M_TILES> constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
 
 /// Of these rows, in fours, each lane owns the one of this number.
-__device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
+DEVICE int own_row() { return threadIdx.x % 4; }
 
 /// Stores one value for each of the warp's rows, as `store_rows` does: this lane those of its own rows.
 template <int M_TILES, class Places, class Value>
-__device__ __forceinline__ void store_row_values(const Places& places, int slot, Value value) {
-#pragma unroll
-    for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
+DEVICE void store_row_values(const Places& places, int slot, Value value) {
+    UNROLL for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
         const float x = value(own);
         const int number = 4 * own + own_row(), row = slot + 8 * number + threadIdx.x % 32 / 4;
         if (number < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = x;
@@ -655,30 +618,27 @@ __device__ __forceinline__ void store_row_values(const Places& places, int slot,
 
 // ---- head_rows.cuh
 /// The rows of a tile of Q: those of one query head, where `Order` says. See group_rows.cuh for the other way.
-template <class Order>
-struct QueryRows {
+template <class Order> struct QueryRows {
     const Work& work;
     int first, last;  // q_idx
 
-    __device__ __forceinline__ QueryRows(const Work& work, int first)
-        : work(work), first(first), last(Order::last(first, work.q_len)) {}
+    DEVICE QueryRows(const Work& work, int first) : work(work), first(first), last(Order::last(first, work.q_len)) {}
 
     template <class Params>
-    __device__ __forceinline__ QueryRows(const Params& params, const Work& work)
+    DEVICE QueryRows(const Params& params, const Work& work)
         : QueryRows(work, Order::first(work.q_block * Order::BLOCK)) {}
 
-    __device__ __forceinline__ bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
+    DEVICE bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
 
-    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
+    DEVICE bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
 
     /// The first slot of the calling warp's rows.
-    template <int WARP_ROWS>
-    __device__ __forceinline__ int warp_slot() const { return threadIdx.x / 32 * WARP_ROWS; }
+    template <int WARP_ROWS> DEVICE int warp_slot() const { return threadIdx.x / 32 * WARP_ROWS; }
 
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
-    __device__ __forceinline__ RowPlaces<Element, Order> places(Element* tensor, long long batch_stride, long long head_stride,
-                                                                long long row_stride) const {
+    DEVICE RowPlaces<Element, Order> places(Element* tensor, long long batch_stride, long long head_stride,
+                                            long long row_stride) const {
         Element* target = tensor + work.batch_index * batch_stride + work.head * head_stride +
                           (work.q_start + (long long)first) * row_stride;
         return {target, row_stride, work.q_len - first};
@@ -688,15 +648,13 @@ struct QueryRows {
 // ---- kept_rows.cuh
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
 /// the products.
-template <class Order, int M_TILES>
-struct LaneRows {
+template <class Order, int M_TILES> struct LaneRows {
     int q_first, q_last;  // of the block
     int slot;             // this warp's first
 
-    __device__ __forceinline__ LaneRows(const QueryRows<Order>& rows, int slot)
-        : q_first(rows.first), q_last(rows.last), slot(slot) {}
+    DEVICE LaneRows(const QueryRows<Order>& rows, int slot) : q_first(rows.first), q_last(rows.last), slot(slot) {}
 
-    __device__ __forceinline__ int q_idx(int m, int r) const {
+    DEVICE int q_idx(int m, int r) const {
         const int first = opaque(q_first + Order::offset(slot + threadIdx.x % 32 / 4));
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
@@ -707,34 +665,29 @@ struct LaneRows {
 // counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
 
 /// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
-template <int STEP = 8, int SIDE = 1>
-__device__ __forceinline__ int lane_keys(int positions) {
+template <int STEP = 8, int SIDE = 1> DEVICE int lane_keys(int positions) {
     const unsigned count = max(positions, 0);
     return (count + STEP - 1) / STEP + (count + STEP - 1 - SIDE) / STEP;
 }
 
 /// Those among the first `positions`.
-template <int STEP = 8, int SIDE = 1>
-__device__ __forceinline__ unsigned bits_below(int positions) {
+template <int STEP = 8, int SIDE = 1> DEVICE unsigned bits_below(int positions) {
     return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
 }
 
 // ---- scores.cuh
 /// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
-template <class KvOrder>
-__device__ __forceinline__ unsigned bits_inside(unsigned bits, int key, int keys) {
+template <class KvOrder> DEVICE unsigned bits_inside(unsigned bits, int key, int keys) {
     const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
     return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
 }
 
 /// Masks what the bits leave out: those of each row and group of 32 positions that the lane holds.
 template <int M_TILES, int N_TILES, int GROUPS>
-__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], const unsigned (&kept)[M_TILES][2][GROUPS],
-                                            float masked) {
-#pragma unroll
-    for (int row = 0; row < 2 * M_TILES; ++row)
-#pragma unroll
-        for (int i = 0; i < 2 * N_TILES; ++i) {
+DEVICE void mask_scores(float (&scores)[M_TILES][N_TILES][4], const unsigned (&kept)[M_TILES][2][GROUPS],
+                        float masked) {
+    UNROLL for (int row = 0; row < 2 * M_TILES; ++row)
+        UNROLL for (int i = 0; i < 2 * N_TILES; ++i) {
             float& x = scores[row / 2][i / 2][row % 2 * 2 + i % 2];
             x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
         }
@@ -759,7 +712,7 @@ struct TileRange {
 
 /// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
 template <class Order, class KindOf>
-__device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
+DEVICE TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
     if (slot >= range.full_begin && slot + Order::BLOCK <= range.full_end) return FULL;
     const int kv_first = Order::first(slot);
     const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
@@ -770,16 +723,16 @@ __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, i
 // Elements of the inputs. They don't change while a kernel runs, so loads take the read-only path, and the compiler may
 // merge and move them.
 
-__device__ __forceinline__ bool load(const unsigned char* address) { return __ldg(address) != 0; }
-__device__ __forceinline__ int load(const int* address) { return __ldg(address); }
-__device__ __forceinline__ long long load(const long long* address) { return __ldg(address); }
-__device__ __forceinline__ float load(const float* address) { return __ldg(address); }
-__device__ __forceinline__ float load(const fp16* address) { return to_float(fp16{__ldg(&address->bits)}); }
-__device__ __forceinline__ float load(const bf16* address) { return to_float(bf16{__ldg(&address->bits)}); }
+DEVICE bool load(const unsigned char* address) { return __ldg(address) != 0; }
+DEVICE int load(const int* address) { return __ldg(address); }
+DEVICE long long load(const long long* address) { return __ldg(address); }
+DEVICE float load(const float* address) { return __ldg(address); }
+DEVICE float load(const fp16* address) { return to_float(fp16{__ldg(&address->bits)}); }
+DEVICE float load(const bf16* address) { return to_float(bf16{__ldg(&address->bits)}); }
 
 // A scalar input: given by address (so that CUDA graphs see its present value) or by value.
 template <class Element, class Value>
-__device__ __forceinline__ auto scalar(const Element* address, Value value) -> decltype(load(address)) {
+DEVICE auto scalar(const Element* address, Value value) -> decltype(load(address)) {
     return address != nullptr ? load(address) : value;
 }
 
@@ -827,9 +780,7 @@ struct Context {
     float scale;
 };
 
-template <class AnyWork>
-__device__ __forceinline__ Context make_context(
-    const Params& params, const AnyWork& work, int h, int kv_h) {
+template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
     Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
         query_offset(params, work), params.scale};
     const float* sum = params.q_descale + ctx.b * params.q_descale_stride0;
@@ -844,20 +795,19 @@ struct Row {
     int q_pos;
 };
 
-__device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
+DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 852 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 803 "causal_forward_e4m3_d128_sm_90a.cu"
     return row;
 }
 
 // keep if causal()
-__device__ __forceinline__ unsigned keep_bits(
-    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 861 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 811 "causal_forward_e4m3_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -866,8 +816,7 @@ struct KvBounds {
     int kv_begin, full_begin, full_end, kv_end;
 };
 
-__device__ __forceinline__ KvBounds kv_bounds(
-    const Params& params, const Context& ctx, int q_first, int q_last) {
+DEVICE KvBounds kv_bounds(const Params& params, const Context& ctx, int q_first, int q_last) {
     const int kv_begin = 0;
     const int full_begin = 0;
     const int sum = ctx.q_offset + 1;
@@ -877,7 +826,7 @@ __device__ __forceinline__ KvBounds kv_bounds(
 }
 
 // What v of this sequence and head stands for, in its own units.
-__device__ __forceinline__ float value_descale(const Params& params, const Context& ctx) {
+DEVICE float value_descale(const Params& params, const Context& ctx) {
     const float* sum = params.v_descale + ctx.b * params.v_descale_stride0;
     return scalar(sum + ctx.kv_h * params.v_descale_stride1, 1.0f);
 }
@@ -893,12 +842,12 @@ struct QueryBlock {
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
-    __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
+    DEVICE QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
           warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {}
 
     /// As far as `range` and `kind` go, the rows in `count` slots from `first` on, or the last one if there are none.
-    __device__ __forceinline__ QueryBlock part(int first, int count) const {
+    DEVICE QueryBlock part(int first, int count) const {
         QueryBlock rows = *this;
         rows.q_first = min(q_first + QOrder::offset(first), q_last);
         rows.q_last = min(rows.q_first + QOrder::offset(count - 1), q_last);
@@ -907,42 +856,34 @@ struct QueryBlock {
 
     /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
     /// others for each lane.
-    template <bool OF_LANES = false>
-    __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
+    template <bool OF_LANES = false> DEVICE TileRange range(const KvOrder& order = {}) const {
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
         auto agreed = [](int x) { return OF_LANES ? x : uniform(x); };
         return {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
                 order.end(agreed(bounds.kv_end))};
     }
 
-    __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
-        return PARTIAL;
-    }
+    DEVICE TileKind kind(int kv_first, int kv_last) const { return PARTIAL; }
 
     /// A row of the lane.
-    __device__ __forceinline__ Row row(int m, int r) const {
-        return make_row(params, context, lane_rows.q_idx(m, r));
-    }
+    DEVICE Row row(int m, int r) const { return make_row(params, context, lane_rows.q_idx(m, r)); }
 
-    __device__ __forceinline__ void make_rows(Row (&rows)[M_TILES][2]) const {
-#pragma unroll
-        for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
+    DEVICE void make_rows(Row (&rows)[M_TILES][2]) const {
+        UNROLL for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
     }
 
     /// Natural units in one unit of the scores; score lines have made them natural.
-    __device__ __forceinline__ float unit() const { return magnitude; }
+    DEVICE float unit() const { return magnitude; }
 
     /// What the rest of the mask keeps, of all keys that the lane holds from kv_idx on (key_bits.cuh).
-    __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
-        return keep_bits(params, context, row, kv_idx);
-    }
+    DEVICE unsigned kept_bits(const Row& row, int kv_idx) const { return keep_bits(params, context, row, kv_idx); }
 };
 
 /// A tile all of which is kept, without score lines. The interface is that of whole_tile_form.cu.j2.
 struct WholeTile {
-    __device__ __forceinline__ bool serves(const QueryBlock&, const Scores&) const { return true; }
+    DEVICE bool serves(const QueryBlock&, const Scores&) const { return true; }
 
-    __device__ __forceinline__ void to_exponents(const QueryBlock&, const Normalizer<M_TILES>& normalizer, Scores& scores) const {
+    DEVICE void to_exponents(const QueryBlock&, const Normalizer<M_TILES>& normalizer, Scores& scores) const {
         normalizer.to_exponents(scores);
     }
 };
@@ -952,12 +893,11 @@ struct TileMask {
 
     unsigned kept[M_TILES][2][GROUPS];
 
-    __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
+    DEVICE void prepare(const QueryBlock& block, int kv_first) {
         const int keys = block.context.kv_len - kv_first;
         Row rows[M_TILES][2];  // not read, but without them ptxas schedules some kernels in another way
         block.make_rows(rows);
-#pragma unroll
-        for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
+        UNROLL for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
             const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
             const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
             const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key);
@@ -966,8 +906,7 @@ struct TileMask {
     }
 
     /// Masks scores, or exponents; pairs are tested for STEP column tiles at once.
-    template <int STEP = N_TILES>
-    __device__ __forceinline__ void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
+    template <int STEP = N_TILES> DEVICE void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
         const float masked = Normalizer<M_TILES>::masked();
         mask_scores(scores, kept, masked);
     }
@@ -981,10 +920,8 @@ struct Finished {
     float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
     /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
-    template <class Sink>
-    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
-#pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row) {
+    template <class Sink> DEVICE Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
+        UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
             float of_row[2];
             factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * out_scale;
@@ -993,7 +930,7 @@ struct Finished {
     }
 
     /// Stores the warp's rows of a block, and their lse if it is asked for. `out` is lost.
-    __device__ __forceinline__ void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
+    DEVICE void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
         const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
         store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
         if (params.lse != nullptr)
@@ -1007,8 +944,7 @@ struct Finished {
 /// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
 /// them. The warp calls together. Thread blocks ask until they are told -1: as none asks for its first block,
 /// there are `blocks` questions in all, and the last brings the counter back to the 0 where the first found it.
-template <class Params>
-__device__ __forceinline__ int next_work_tile(const Params& params, int index) {
+template <class Params> DEVICE int next_work_tile(const Params& params, int index) {
     if (params.next_block == nullptr)
         index += gridDim.x;
     else if (threadIdx.x % 32 == 0)
@@ -1025,13 +961,13 @@ struct GroupTile {
     int slot;
     unsigned live, full;
 
-    __device__ __forceinline__ TileKind kind(int group) const {
+    DEVICE TileKind kind(int group) const {
         return (live >> group & 1) == 0 ? EMPTY : full >> group & 1 ? FULL : PARTIAL;
     }
 };
 
 /// What spans the ranges of all lanes; where nothing is full.
-__device__ __forceinline__ TileRange span(const TileRange& own) {
+DEVICE TileRange span(const TileRange& own) {
     const bool some = own.begin < own.end;
     const int begin = __reduce_min_sync(~0u, some ? own.begin : 0x7fffffff);
     const int end = __reduce_max_sync(~0u, some ? own.end : 0);
@@ -1041,8 +977,7 @@ __device__ __forceinline__ TileRange span(const TileRange& own) {
 // ---- descending_tiles.cuh
 /// The tiles in descending order of which some group of rows keeps keys. The lanes of a warp classify as many as they can at
 /// once.
-template <class Order, int GROUPS, class KindOf>
-struct DescendingTiles {
+template <class Order, int GROUPS, class KindOf> struct DescendingTiles {
     static constexpr int BLOCK_KV = Order::BLOCK, TILES = 32 / GROUPS;
     static constexpr unsigned GROUP = (1u << GROUPS) - 1;
 
@@ -1054,12 +989,12 @@ struct DescendingTiles {
     unsigned live = 0, full = 0;  // from bit GROUPS * i on the tile i tiles below the first of a batch
 
     /// `all` spans the ranges of all lanes.
-    __device__ __forceinline__ DescendingTiles(const TileRange& own, const TileRange& all, int kv_len, KindOf& kind_of)
+    DEVICE DescendingTiles(const TileRange& own, const TileRange& all, int kv_len, KindOf& kind_of)
         : own(own), begin(all.begin), kind_of(kind_of), kv_len(kv_len), next((all.end - 1) / BLOCK_KV * BLOCK_KV) {
         if (all.end <= all.begin) next = -1;
     }
 
-    __device__ __forceinline__ GroupTile advance() {
+    DEVICE GroupTile advance() {
         while (live == 0) {
             if (next + BLOCK_KV <= begin || next < 0) return {};
             classify_batch();
@@ -1071,7 +1006,7 @@ struct DescendingTiles {
     }
 
 private:
-    __device__ __forceinline__ void classify_batch() {
+    DEVICE void classify_batch() {
         const int lane = threadIdx.x % 32, slot = next - lane / GROUPS * BLOCK_KV;
         TileKind kind = EMPTY;
         if (lane < TILES * GROUPS && slot >= 0 && slot + BLOCK_KV > own.begin && slot < own.end)
@@ -1085,37 +1020,33 @@ private:
 // ---- layout.cuh
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-    return (unsigned)__cvta_generic_to_shared(pointer);
-}
+DEVICE unsigned shared_address(const void* pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
 
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-template <int ROW_COUNT, int BYTES_A_ROW>
-struct SharedTile {
+template <int ROW_COUNT, int BYTES_A_ROW> struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
     static constexpr int CHUNKS = ROW_BYTES / 16;
     static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
 
     /// Offset of a row's chunk within a panel of WIDTH bytes.
-    template <int WIDTH>
-    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
+    template <int WIDTH> static DEVICE unsigned in_panel(unsigned row, unsigned chunk) {
         const unsigned line = row / (128 / WIDTH);
         return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
     }
 
     /// Where a panel starts whose first chunk is `chunk`.
-    static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
+    static constexpr DEVICE unsigned panel(int chunk) { return chunk * 16 * ROWS; }
 };
 
 // ---- load_matrices.cuh
-__device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
+DEVICE void load_matrices(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
 
-__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
+DEVICE void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
@@ -1125,21 +1056,18 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
 /// rows of Q from `first_row` on, and all keys of the tile; both tiles have panels of 128 bytes only. Lanes hold what wgmma
 /// gives them, and what mma.m16n8k16 does: row lane/4 + 8*(i/2) and column 2*(lane%4) + i%2 of each 16 x 8 scores.
 template <class Dtype, class QTile, class KTile, int N_TILES>
-__device__ __forceinline__ void multiply_by_warp(float (&scores)[1][N_TILES][4], unsigned queries, int first_row, unsigned keys) {
+DEVICE void multiply_by_warp(float (&scores)[1][N_TILES][4], unsigned queries, int first_row, unsigned keys) {
     const int lane = threadIdx.x % 32;
     const unsigned k_lane = keys + KTile::template in_panel<128>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-#pragma unroll
-    for (int i = 0; i < 4 * N_TILES; ++i) scores[0][i / 4][i % 4] = 0;
-#pragma unroll 1
-    for (int step = 0; step < KTile::CHUNKS / 2 * Dtype::PARTS; ++step) {
+    UNROLL for (int i = 0; i < 4 * N_TILES; ++i) scores[0][i / 4][i % 4] = 0;
+    NO_UNROLL for (int step = 0; step < KTile::CHUNKS / 2 * Dtype::PARTS; ++step) {
         const int row = first_row + lane % 16, chunk = (row * 16 ^ lane) & 7 * 16;  // of its line: 0 or 1, XOR the row's number
         const unsigned q_lane = queries + row * 128 + chunk;
         const int first = 2 * (step / Dtype::PARTS);  // chunk of the tile's rows
         unsigned q[4], k[4];
         load_matrices(q, (q_lane ^ first % 8 * 16) + QTile::panel(first / 8 * 8));
         Dtype::take_part(q, step % Dtype::PARTS);
-#pragma unroll
-        for (int n = 0; n < N_TILES; n += 2) {
+        UNROLL for (int n = 0; n < N_TILES; n += 2) {
             load_matrices(k, (k_lane ^ first % 8 * 16) + KTile::panel(first / 8 * 8) + 8 * n * 128);
             Dtype::take_part(k, step % Dtype::PARTS);
 #pragma unroll
@@ -1152,30 +1080,30 @@ __device__ __forceinline__ void multiply_by_warp(float (&scores)[1][N_TILES][4],
 // Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
 // read a stage. Named barriers join the warps of a warpgroup.
 
-__device__ __forceinline__ void barrier_init(unsigned barrier, int arrivals) {
+DEVICE void barrier_init(unsigned barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
 
 /// Makes what `barrier_init` wrote visible to TMA.
-__device__ __forceinline__ void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-__device__ __forceinline__ void barrier_arrive(unsigned barrier) {
+DEVICE void barrier_arrive(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma, ldmatrix) or
 /// before a barrier of theirs is done, and what the producer wrote this lane alone has read.
-__device__ __forceinline__ void warp_arrive(unsigned barrier) {
+DEVICE void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 
 /// Arrives; the phase then also waits for this many bytes of TMA.
-__device__ __forceinline__ void barrier_arrive_expecting(unsigned barrier, int bytes) {
+DEVICE void barrier_arrive_expecting(unsigned barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
 /// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
-__device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) {
+DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
     asm volatile(
         "{ .reg .pred done;\n"
         "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
@@ -1186,20 +1114,19 @@ __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) 
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
-__device__ __forceinline__ void named_wait(int id, int threads) {
+DEVICE void named_wait(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 /// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
 /// all free, with 1.
-template <int STAGES>
-struct Ring {
+template <int STAGES> struct Ring {
     unsigned parity;
     int stage = 0;
 
-    __device__ __forceinline__ explicit Ring(unsigned parity) : parity(parity) {}
+    DEVICE explicit Ring(unsigned parity) : parity(parity) {}
 
-    __device__ __forceinline__ void advance() {
+    DEVICE void advance() {
         if (++stage == STAGES) {
             stage = 0;
             parity ^= 1;
@@ -1210,22 +1137,22 @@ struct Ring {
 // ---- words.cuh
 // Ordinary accesses to shared memory by address.
 
-__device__ __forceinline__ unsigned load_word(unsigned address) {
+DEVICE unsigned load_word(unsigned address) {
     unsigned word;
     asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
     return word;
 }
 
-__device__ __forceinline__ void store_word(unsigned address, unsigned word) {
+DEVICE void store_word(unsigned address, unsigned word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
 
-__device__ __forceinline__ void load_words(unsigned address, unsigned (&x)[4]) {
+DEVICE void load_words(unsigned address, unsigned (&x)[4]) {
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
 }
 
-__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
+DEVICE void store_words(unsigned address, const unsigned (&x)[4]) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
                  : "memory");
 }
@@ -1253,8 +1180,7 @@ struct Plan {
 ///
 /// A warp's first lane reads tile info and works and arrives at the barriers that guard them, for all lanes. Of a plan each lane
 /// has a part, and arrives for itself.
-template <int STAGES, int WARPGROUPS, int GROUPS>
-struct Pipeline {
+template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     static constexpr int QUERY_BARRIERS = 4 * STAGES, PLAN_BARRIERS = QUERY_BARRIERS + 2 * WARPGROUPS;
     static constexpr int SLOT_BYTES = 48;  // schedule/legality.py counts so many
     static constexpr int PLAN_AT = (8 * (PLAN_BARRIERS + 2) + 15) / 16 * 16, RANGES_AT = PLAN_AT + SLOT_BYTES;
@@ -1265,22 +1191,20 @@ struct Pipeline {
 
     unsigned base;
 
-    __device__ __forceinline__ unsigned barrier(int number) const { return base + 8 * number; }
-    __device__ __forceinline__ unsigned keys_full(int stage) const { return barrier(stage); }
-    __device__ __forceinline__ unsigned keys_empty(int stage) const { return barrier(STAGES + stage); }
-    __device__ __forceinline__ unsigned values_full(int stage) const { return barrier(2 * STAGES + stage); }
-    __device__ __forceinline__ unsigned values_empty(int stage) const { return barrier(3 * STAGES + stage); }
-    __device__ __forceinline__ unsigned loaded_full(int stage) const { return values_full(stage); }
-    __device__ __forceinline__ unsigned loaded_empty(int stage) const { return values_empty(stage); }
-    __device__ __forceinline__ unsigned queries_full(int warpgroup) const { return barrier(QUERY_BARRIERS + warpgroup); }
-    __device__ __forceinline__ unsigned queries_empty(int warpgroup) const {
-        return barrier(QUERY_BARRIERS + WARPGROUPS + warpgroup);
-    }
-    __device__ __forceinline__ unsigned plan_full() const { return barrier(PLAN_BARRIERS); }
-    __device__ __forceinline__ unsigned plan_empty() const { return barrier(PLAN_BARRIERS + 1); }
+    DEVICE unsigned barrier(int number) const { return base + 8 * number; }
+    DEVICE unsigned keys_full(int stage) const { return barrier(stage); }
+    DEVICE unsigned keys_empty(int stage) const { return barrier(STAGES + stage); }
+    DEVICE unsigned values_full(int stage) const { return barrier(2 * STAGES + stage); }
+    DEVICE unsigned values_empty(int stage) const { return barrier(3 * STAGES + stage); }
+    DEVICE unsigned loaded_full(int stage) const { return values_full(stage); }
+    DEVICE unsigned loaded_empty(int stage) const { return values_empty(stage); }
+    DEVICE unsigned queries_full(int warpgroup) const { return barrier(QUERY_BARRIERS + warpgroup); }
+    DEVICE unsigned queries_empty(int warpgroup) const { return barrier(QUERY_BARRIERS + WARPGROUPS + warpgroup); }
+    DEVICE unsigned plan_full() const { return barrier(PLAN_BARRIERS); }
+    DEVICE unsigned plan_empty() const { return barrier(PLAN_BARRIERS + 1); }
 
     /// `leaving`: how many warps arrive when they have left a stage.
-    __device__ __forceinline__ void init(int leaving) const {
+    DEVICE void init(int leaving) const {
         for (int stage = 0; stage < STAGES; ++stage) {
             barrier_init(keys_full(stage), 1);
             barrier_init(keys_empty(stage), leaving);
@@ -1297,32 +1221,32 @@ struct Pipeline {
     }
 
     /// By one lane, before it arrives at the stage's full barrier.
-    __device__ __forceinline__ void write(int stage, int group, const TileInfo& info) const {
+    DEVICE void write(int stage, int group, const TileInfo& info) const {
         const int kind = info.loaded ? (int)info.tile.kind : NONE;
         const int flags = kind | (info.last ? LAST : info.gap ? GAP : 0);
         store_word(tile_info_at(stage, group), info.end ? NONE : info.tile.kv_first | flags);
     }
 
     /// By a whole warp, as `read_work`; `address` is its `tile_info_at`.
-    __device__ __forceinline__ TileInfo read(unsigned address) const {
+    DEVICE TileInfo read(unsigned address) const {
         const int word = take_word(address), flags = word & FRAGMENT_KEYS - 1;
         return {{word & -FRAGMENT_KEYS, (TileKind)(flags & NONE)}, (flags & NONE) != NONE, (flags & LAST) != 0,
                 (flags & GAP) != 0, flags == NONE};
     }
 
-    __device__ __forceinline__ unsigned tile_info_at(int stage, int group) const {
+    DEVICE unsigned tile_info_at(int stage, int group) const {
         return base + TILE_INFO_AT + 4 * (stage * GROUPS + group);
     }
 
     /// By one lane, before it arrives at the warpgroup's full barrier. `turn` is 0 and 1 by turns.
-    __device__ __forceinline__ void write_work(int warpgroup, unsigned turn, const Work& work) const {
+    DEVICE void write_work(int warpgroup, unsigned turn, const Work& work) const {
         put(work_at(warpgroup, turn), work);
     }
 
-    __device__ __forceinline__ Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
+    DEVICE Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
     /// By a whole warp. Lane i gets the range of group i % GROUPS.
-    __device__ __forceinline__ Plan read_plan(TileRange& range) const {
+    DEVICE Plan read_plan(TileRange& range) const {
         unsigned words[4];
         load_words(base + RANGES_AT + threadIdx.x % 32 % GROUPS * 16, words);
         memcpy(&range, words, sizeof(range));
@@ -1333,28 +1257,24 @@ private:
     // A tile begins at a slot (see tiles_1d.cuh) that is a multiple of 16: the bits below say the rest.
     static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
 
-    __device__ __forceinline__ unsigned work_at(int warpgroup, unsigned turn) const {
+    DEVICE unsigned work_at(int warpgroup, unsigned turn) const {
         return base + WORKS_AT + (2 * warpgroup + turn) * SLOT_BYTES;
     }
 
-    template <class T>
-    static __device__ __forceinline__ void put(unsigned address, const T& x) {
+    template <class T> static DEVICE void put(unsigned address, const T& x) {
         unsigned words[(sizeof(T) + 15) / 16][4] = {};
         memcpy(words, &x, sizeof(T));
-#pragma unroll
-        for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
+        UNROLL for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
     }
 
-    static __device__ __forceinline__ int take_word(unsigned address) {
+    static DEVICE int take_word(unsigned address) {
         return uniform(threadIdx.x % 32 == 0 ? (int)load_word(address) : 0);
     }
 
-    template <class T>
-    static __device__ __forceinline__ T take(unsigned address) {
+    template <class T> static DEVICE T take(unsigned address) {
         unsigned words[(sizeof(T) + 15) / 16][4] = {};
         if (threadIdx.x % 32 == 0)
-#pragma unroll
-            for (int i = 0; i < sizeof(words) / 16; ++i) load_words(address + 16 * i, words[i]);
+            UNROLL for (int i = 0; i < sizeof(words) / 16; ++i) load_words(address + 16 * i, words[i]);
         T x;
         memcpy(&x, words, sizeof(T));
         return uniform_struct(x);
@@ -1369,34 +1289,34 @@ struct alignas(64) TensorMap {
     unsigned char bytes[128];
 };
 
-__device__ __forceinline__ void tma_prefetch(const TensorMap& map) {
+DEVICE void tma_prefetch(const TensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map));
 }
 
 /// The coordinate of entry `index` of an axis. Entries that share memory, their stride being 0, are one to the map.
-__device__ __forceinline__ int coordinate(int index, long long stride) { return stride == 0 ? 0 : index; }
+DEVICE int coordinate(int index, long long stride) { return stride == 0 ? 0 : index; }
 
 /// The box from (column, row) on, with the map's number of rows; columns and rows outside the tensor become zeros.
-__device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
-                                         int head, int batch) {
+DEVICE void tma_load(unsigned target, const TensorMap& map, unsigned barrier, int column, int row, int head,
+                     int batch) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4, %5, %6}], [%2];"
                  ::"r"(target), "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch) : "memory");
 }
 
 /// Bytes as they are, a multiple of 16. `barrier` expects them already.
-__device__ __forceinline__ void bulk_load(unsigned target, const void* source, int bytes, unsigned barrier) {
+DEVICE void bulk_load(unsigned target, const void* source, int bytes, unsigned barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
                  "l"(source), "r"(bytes), "r"(barrier)
                  : "memory");
 }
 
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
-__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- tma_1d.cuh
 /// Brings a box into the L2 cache, ahead of its load.
-__device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column, int row, int head, int batch) {
+DEVICE void tma_fetch_ahead(const TensorMap& map, int column, int row, int head, int batch) {
     asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(column), "r"(row),
                  "r"(head), "r"(batch)
                  : "memory");
@@ -1404,7 +1324,7 @@ __device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column
 
 /// Brings a tile into the L2 cache whose rows stand as `Order` says.
 template <class Tile, class Order>
-__device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
+DEVICE void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
 #pragma unroll
     for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel) tma_fetch_ahead(map, panel * 64, position, head, batch);
 }
@@ -1412,17 +1332,16 @@ __device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int po
 /// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
 /// expects its bytes already.
 template <class Tile, class Order>
-__device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
-                                                int batch) {
-#pragma unroll
-    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
+DEVICE void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
+                            int batch) {
+    UNROLL for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
         tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
 }
 
 /// Loads such a tile; `barrier` counts its bytes.
 template <class Tile, class Order>
-__device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
-                                                 int head, int batch) {
+DEVICE void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
+                             int batch) {
     barrier_arrive_expecting(barrier, Tile::BYTES);
     tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
 }
@@ -1430,8 +1349,8 @@ __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMa
 // ---- cluster_none.cuh
 /// A warp that leaves stages of its own block alone.
 struct ConsumerRelease {
-    __device__ __forceinline__ explicit ConsumerRelease(unsigned) {}
-    __device__ __forceinline__ void arrive(unsigned barrier) const { warp_arrive(barrier); }
+    DEVICE explicit ConsumerRelease(unsigned) {}
+    DEVICE void arrive(unsigned barrier) const { warp_arrive(barrier); }
 };
 
 /// Thread blocks that load all their tiles themselves. The interface is that of cluster_of_two.cuh.
@@ -1439,12 +1358,12 @@ struct Cluster {
     static constexpr __device__ int blocks() { return 1; }
 
     template <class Tile, class Order>
-    static __device__ __forceinline__ void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position,
-                                                       int head, int batch, unsigned) {
+    static DEVICE void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
+                                   int batch, unsigned) {
         tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
     }
 
-    static __device__ __forceinline__ void load_bytes(unsigned target, const unsigned char* source, int bytes, unsigned barrier) {
+    static DEVICE void load_bytes(unsigned target, const unsigned char* source, int bytes, unsigned barrier) {
         bulk_load(target, source, bytes, barrier);
     }
 };
@@ -1453,8 +1372,8 @@ struct Cluster {
 /// Loads the tile of K, or of V, that begins with key `first` of a sequence; `barrier` expects its bytes already. `operand` is 0
 /// and 1, for blocks that load for each other. See kv_in_pages.cuh for the other way.
 template <class Tile, class Order, class Params>
-__device__ __forceinline__ void load_kv(unsigned target, const TensorMap& map, unsigned barrier, const Params& params,
-                                        const Work& work, int first, int head, long long batch_stride, unsigned operand) {
+DEVICE void load_kv(unsigned target, const TensorMap& map, unsigned barrier, const Params& params, const Work& work,
+                    int first, int head, long long batch_stride, unsigned operand) {
     Cluster::load_panels<Tile, Order>(target, map, barrier, work.kv_start + first, head,
                                       coordinate(kv_batch(params, work), batch_stride), operand);
 }
@@ -1474,12 +1393,11 @@ constexpr int STEP_KEYS = 32;  // that one product sums over
 
 /// V transposed: a panel for each step of P V, of a row of 32 keys for each column, with the swizzle of 32 bytes. So a tile
 /// has no more bytes than V has, whatever its keys.
-template <class Loaded, int COLUMNS>
-struct MultipliedValues {
+template <class Loaded, int COLUMNS> struct MultipliedValues {
     static constexpr int ROWS = COLUMNS, PANEL_BYTES = COLUMNS * STEP_KEYS, BYTES = Loaded::ROWS / STEP_KEYS * PANEL_BYTES;
 };
 
-__device__ __forceinline__ void store_matrices(unsigned address, const unsigned (&x)[4]) {
+DEVICE void store_matrices(unsigned address, const unsigned (&x)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]),
                  "r"(x[2]), "r"(x[3])
                  : "memory");
@@ -1488,7 +1406,7 @@ __device__ __forceinline__ void store_matrices(unsigned address, const unsigned 
 /// Transposes a tile; warp number `warp` of WARPS that share it does its part: units of 32 keys and up to 64 columns. All
 /// loads of a unit are under way before the first is used: one after another, they would set the pace of the kernel.
 template <class Loaded, class Transposed, int WARPS>
-__device__ __forceinline__ void transpose_tile(unsigned loaded, unsigned transposed, int warp) {
+DEVICE void transpose_tile(unsigned loaded, unsigned transposed, int warp) {
     static_assert(Loaded::WIDE_END == Loaded::CHUNKS, "V has no narrower panels than those of 128 bytes");
     constexpr int COLUMN_BLOCKS = Transposed::ROWS / 16;  // of 16 columns: a chunk of a loaded row
     constexpr int BLOCKS = COLUMN_BLOCKS % 4 == 0 ? 4 : COLUMN_BLOCKS % 2 == 0 ? 2 : 1;  // of a unit, in one panel
@@ -1496,20 +1414,16 @@ __device__ __forceinline__ void transpose_tile(unsigned loaded, unsigned transpo
     const int lane = threadIdx.x % 32;
     const unsigned from_lane = loaded + Loaded::template in_panel<128>(lane, 0);
     const unsigned to_lane = transposed + Loaded::template in_panel<STEP_KEYS>(lane / 8 % 2 * 8 + lane % 8, lane / 16);
-#pragma unroll 1
-    for (unsigned unit = warp; unit < UNITS; unit += WARPS) {
+    NO_UNROLL for (unsigned unit = warp; unit < UNITS; unit += WARPS) {
         const int strip = unit / UNITS_A_STRIP, first = unit % UNITS_A_STRIP * BLOCKS;
         // Rows are 8 apart, or more: their swizzle is the lane's.
         const unsigned from = (from_lane ^ first % 8 * 16) + first / 8 * Loaded::ROWS * 128 + strip * STEP_KEYS * 128;
         const unsigned to = to_lane + strip * Transposed::PANEL_BYTES + first * 16 * STEP_KEYS;
         unsigned keys[BLOCKS][4];
-#pragma unroll
-        for (int block = 0; block < BLOCKS; ++block) load_matrices_transposed(keys[block], from ^ block * 16);
-#pragma unroll
-        for (int block = 0; block < BLOCKS; ++block) {
+        UNROLL for (int block = 0; block < BLOCKS; ++block) load_matrices_transposed(keys[block], from ^ block * 16);
+        UNROLL for (int block = 0; block < BLOCKS; ++block) {
             unsigned columns[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
+            UNROLL for (int i = 0; i < 4; ++i)
                 columns[i] = __byte_perm(keys[block][i / 2 * 2], keys[block][i / 2 * 2 + 1], i % 2 == 0 ? 0x6420 : 0x7531);
             store_matrices(to + block * 16 * STEP_KEYS, columns);
         }
@@ -1520,15 +1434,13 @@ __device__ __forceinline__ void transpose_tile(unsigned loaded, unsigned transpo
 // What the threads that multiply do to tiles in shared memory before wgmma reads them. Each warpgroup has a named barrier,
 // and all of them together one more.
 
-__device__ __forceinline__ void warpgroup_wait(int warpgroup) { named_wait(1 + warpgroup, 128); }
+DEVICE void warpgroup_wait(int warpgroup) { named_wait(1 + warpgroup, 128); }
 
 /// Moves the sign of `scale` into the warpgroup's Q tile, and zero too, so that scores need a positive factor: the one
 /// returned.
-template <class Dtype, class QTile>
-__device__ __forceinline__ float take_sign(unsigned queries, float scale, int warpgroup) {
+template <class Dtype, class QTile> DEVICE float take_sign(unsigned queries, float scale, int warpgroup) {
     if (!(scale <= 0)) return scale;
-#pragma unroll 1
-    for (int byte = threadIdx.x % 128 * 4; byte < QTile::BYTES; byte += 128 * 4) {
+    NO_UNROLL for (int byte = threadIdx.x % 128 * 4; byte < QTile::BYTES; byte += 128 * 4) {
         const unsigned word = load_word(queries + byte);
         store_word(queries + byte, scale == 0 ? 0 : word ^ Dtype::SIGN_BITS);
     }
@@ -1539,10 +1451,8 @@ __device__ __forceinline__ float take_sign(unsigned queries, float scale, int wa
 
 /// Zeros in place of the rows of a tile from `rows` on: they belong to another sequence, and 0 times what they hold could
 /// be NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
-template <class Tile, int THREADS>
-__device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier = 1 + THREADS / 128) {
-#pragma unroll 1
-    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
+template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int rows, int barrier = 1 + THREADS / 128) {
+    NO_UNROLL for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
 #pragma unroll 1
         for (int byte = (rows * 8 + thread_index() % THREADS) * 16; byte < Tile::ROWS * 128; byte += THREADS * 16)
             store_words(tile + panel * Tile::ROWS * 128 + byte, {0, 0, 0, 0});
@@ -1561,19 +1471,16 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
 #define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
 #define A_IN_REGISTERS(step) "n"(BSteps::at(step)), "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
 
-__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 /// Keeps the compiler from moving uses of an asynchronous result above the wait for it.
-template <int N_TILES>
-__device__ __forceinline__ void pin(float (&x)[1][N_TILES][4]) {
-#pragma unroll
-    for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "+f"(x[0][i / 4][i % 4])::"memory");
+template <int N_TILES> DEVICE void pin(float (&x)[1][N_TILES][4]) {
+    UNROLL for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "+f"(x[0][i / 4][i % 4])::"memory");
 }
 
 /// Waits until at most PENDING groups are under way; `result` is what the others computed.
-template <int PENDING, int N_TILES>
-__device__ __forceinline__ void wgmma_wait(float (&result)[1][N_TILES][4]) {
+template <int PENDING, int N_TILES> DEVICE void wgmma_wait(float (&result)[1][N_TILES][4]) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
     pin(result);
 }
@@ -1589,23 +1496,20 @@ constexpr __device__ unsigned long long descriptor_form(unsigned long long swizz
 /// A matrix descriptor of a tile in panels of 128 bytes: its address, and the offset from panel to panel, which counts where
 /// columns are not what is summed over. What is added to it are offsets in units of 16 bytes; as one 64-bit sum, they take one
 /// uniform instruction.
-__device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned panel_bytes) {
+DEVICE unsigned long long descriptor(unsigned address, unsigned panel_bytes) {
     return descriptor_form(SWIZZLE_128, 8 * 128) | panel_bytes >> 4 << 16 | (address & 0x3ffff) >> 4;
 }
 
 /// Offsets of 16 columns each, for operands whose columns are summed over: steps FIRST, FIRST + 1, ... of a tile of ROWS rows.
-template <int ROWS, int FIRST = 0>
-struct ColumnSteps {
-    static constexpr __device__ __forceinline__ unsigned at(int step) {
+template <int ROWS, int FIRST = 0> struct ColumnSteps {
+    static constexpr DEVICE unsigned at(int step) {
         return ((FIRST + step) / 4 * ROWS * 128 + (FIRST + step) % 4 * 32) >> 4;
     }
 };
 
-template <int COUNT>
-__device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+template <int COUNT> DEVICE void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
-template <int COUNT>
-__device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+template <int COUNT> DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 // ---- values_transposed.cuh
 // P V of 8-bit operands, which takes V transposed (Shah et al., "FlashAttention-3", 2024, section 3.3): by three warps between
@@ -1616,18 +1520,15 @@ constexpr int TRANSPOSING_BARRIER = 7;  // behind those of warpgroup.cuh
 
 /// A pipeline whose values pass through the hands of warps that transpose them: `loaded` barriers join these with TMA, and
 /// `values` barriers with the consumers. With each loaded tile comes the number of its rows to keep, or that there are no more.
-template <int STAGES, int WARPGROUPS, int GROUPS>
-struct ValuesPipeline : Pipeline<STAGES, WARPGROUPS, GROUPS> {
+template <int STAGES, int WARPGROUPS, int GROUPS> struct ValuesPipeline : Pipeline<STAGES, WARPGROUPS, GROUPS> {
     using Base = Pipeline<STAGES, WARPGROUPS, GROUPS>;
     static constexpr int LOADED_AT = (Base::BYTES + 7) / 8 * 8, ROWS_AT = LOADED_AT + 16 * STAGES;
     static constexpr int END = -1;
 
-    __device__ __forceinline__ unsigned loaded_full(int stage) const { return Base::base + LOADED_AT + 8 * stage; }
-    __device__ __forceinline__ unsigned loaded_empty(int stage) const {
-        return Base::base + LOADED_AT + 8 * (STAGES + stage);
-    }
+    DEVICE unsigned loaded_full(int stage) const { return Base::base + LOADED_AT + 8 * stage; }
+    DEVICE unsigned loaded_empty(int stage) const { return Base::base + LOADED_AT + 8 * (STAGES + stage); }
 
-    __device__ __forceinline__ void init(int leaving) const {
+    DEVICE void init(int leaving) const {
         for (int stage = 0; stage < STAGES; ++stage) {
             barrier_init(loaded_full(stage), 1);
             barrier_init(loaded_empty(stage), 1);
@@ -1636,42 +1537,38 @@ struct ValuesPipeline : Pipeline<STAGES, WARPGROUPS, GROUPS> {
     }
 
     /// By one lane, before it arrives at the stage's full barrier.
-    __device__ __forceinline__ void write_rows(int stage, int rows) const { store_word(rows_at(stage), rows); }
+    DEVICE void write_rows(int stage, int rows) const { store_word(rows_at(stage), rows); }
 
-    __device__ __forceinline__ void write_end(int stage) const {
+    DEVICE void write_end(int stage) const {
         write_rows(stage, END);
         barrier_arrive(loaded_full(stage));
     }
 
-    __device__ __forceinline__ int read_rows(int stage) const { return uniform((int)load_word(rows_at(stage))); }
+    DEVICE int read_rows(int stage) const { return uniform((int)load_word(rows_at(stage))); }
 
 private:
-    __device__ __forceinline__ unsigned rows_at(int stage) const { return Base::base + ROWS_AT + 4 * stage; }
+    DEVICE unsigned rows_at(int stage) const { return Base::base + ROWS_AT + 4 * stage; }
 };
 
 /// Offsets of the steps' panels, and from a descriptor of other tiles to one of these: rows are 32 bytes.
-template <class ValuesTile>
-struct ValuesSteps {
-    static constexpr __device__ __forceinline__ unsigned at(int step) { return step * ValuesTile::PANEL_BYTES >> 4; }
+template <class ValuesTile> struct ValuesSteps {
+    static constexpr DEVICE unsigned at(int step) { return step * ValuesTile::PANEL_BYTES >> 4; }
 };
 constexpr unsigned long long VALUES_FORM = descriptor_form(SWIZZLE_32, 8 * 32) - descriptor_form(SWIZZLE_128, 8 * 128);
 
 /// Probabilities of column tiles to pairs of operands, halves of words.
-template <class Dtype, int TILES>
-__device__ __forceinline__ void pack_pairs(unsigned short (&pairs)[TILES][2], const float (*x)[4]) {
+template <class Dtype, int TILES> DEVICE void pack_pairs(unsigned short (&pairs)[TILES][2], const float (*x)[4]) {
 #pragma unroll
     for (int i = 0; i < 2 * TILES; ++i) pairs[i / 2][i % 2] = Dtype::pack_two(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1]);
 }
 
 /// The A operand of a step, from the pairs of four tiles of 8 keys.
-__device__ __forceinline__ void join_pairs(unsigned (&words)[4], const unsigned short (*pairs)[2]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = pairs[i / 2 * 2][i % 2] | (unsigned)pairs[i / 2 * 2 + 1][i % 2] << 16;
+DEVICE void join_pairs(unsigned (&words)[4], const unsigned short (*pairs)[2]) {
+    UNROLL for (int i = 0; i < 4; ++i) words[i] = pairs[i / 2 * 2][i % 2] | (unsigned)pairs[i / 2 * 2 + 1][i % 2] << 16;
 }
 
 /// The A operand of a step, from its probabilities.
-template <class Dtype>
-__device__ __forceinline__ void pack_probs(unsigned (&words)[4], const float (*x)[4]) {
+template <class Dtype> DEVICE void pack_probs(unsigned (&words)[4], const float (*x)[4]) {
     unsigned short pairs[4][2];
     pack_pairs<Dtype>(pairs, x);
     join_pairs(words, pairs);
@@ -1680,7 +1577,7 @@ __device__ __forceinline__ void pack_probs(unsigned (&words)[4], const float (*x
 /// Where tile `number` of those that begin with a slot of a sequence is, among those that were transposed ahead: all of a head
 /// stand together, in a packed batch those of its sequences, of which each begins where its blocks of keys do (grid.cuh).
 template <int BLOCK_KV, class Tile, class Params>
-__device__ __forceinline__ const unsigned char* tile_ahead(const Params& params, const Work& work, int kv_head, int slot) {
+DEVICE const unsigned char* tile_ahead(const Params& params, const Work& work, int kv_head, int slot) {
     const int before = params.cu_seqlens_kv == nullptr ? 0 : work.kv_start / BLOCK_KV + work.sequence;
     const long long head = (long long)work.batch_index * params.num_kv_heads + kv_head;
     return params.values_ahead + (head * params.kv_tiles + before + slot / BLOCK_KV) * Tile::BYTES;
@@ -1688,7 +1585,7 @@ __device__ __forceinline__ const unsigned char* tile_ahead(const Params& params,
 
 /// What the warps from FIRST_WARP on do until there are no more values.
 template <class Loaded, class Transposed, int FIRST_WARP, class Shared>
-__device__ __forceinline__ void transpose_values(const Shared& shared) {
+DEVICE void transpose_values(const Shared& shared) {
     constexpr int THREADS_HERE = 32 * TRANSPOSING_WARPS;
     const int warp = uniform((int)threadIdx.x / 32) - FIRST_WARP;
     for (Ring<STAGES> ring{0};; ring.advance()) {
@@ -1710,11 +1607,9 @@ __device__ __forceinline__ void transpose_values(const Shared& shared) {
 
 // ---- rounded_late.cuh
 /// The A operands of the next P V, rounded when the one before is done: straight into the registers that it read, and no others.
-template <class Dtype, int STEPS>
-struct Operands {
-    __device__ __forceinline__ void hand_over(unsigned (&probs)[STEPS][4], const float (*x)[4]) const {
-#pragma unroll
-        for (int step = 0; step < STEPS; ++step) pack_probs<Dtype>(probs[step], x + step * (STEP_KEYS / 8));
+template <class Dtype, int STEPS> struct Operands {
+    DEVICE void hand_over(unsigned (&probs)[STEPS][4], const float (*x)[4]) const {
+        UNROLL for (int step = 0; step < STEPS; ++step) pack_probs<Dtype>(probs[step], x + step * (STEP_KEYS / 8));
     }
 };
 
@@ -1745,30 +1640,28 @@ struct Shared : ValuesPipeline<STAGES, WARPGROUPS, GROUPS> {
 
     unsigned address;
 
-    __device__ __forceinline__ explicit Shared(unsigned address)
+    DEVICE explicit Shared(unsigned address)
         : ValuesPipeline<STAGES, WARPGROUPS, GROUPS>{address + PIPELINE}, address(address) {}
-    __device__ __forceinline__ unsigned queries(int warpgroup) const { return address + warpgroup * QTile::BYTES; }
-    __device__ __forceinline__ unsigned keys(int stage) const { return address + KEYS + stage * KTile::BYTES; }
-    __device__ __forceinline__ unsigned values(int stage) const { return address + VALUES + stage * ValuesTile::BYTES; }
-    __device__ __forceinline__ unsigned loaded(int stage) const { return address + LOADED + stage * VTile::BYTES; }
+    DEVICE unsigned queries(int warpgroup) const { return address + warpgroup * QTile::BYTES; }
+    DEVICE unsigned keys(int stage) const { return address + KEYS + stage * KTile::BYTES; }
+    DEVICE unsigned values(int stage) const { return address + VALUES + stage * ValuesTile::BYTES; }
+    DEVICE unsigned loaded(int stage) const { return address + LOADED + stage * VTile::BYTES; }
 };
 
-__device__ __forceinline__ Context context_of(const Params& params, const Work& work) {
+DEVICE Context context_of(const Params& params, const Work& work) {
     const int kv_head = work.head / (params.num_heads / params.num_kv_heads);
     return make_context(params, work, work.head, kv_head);
 }
 
 /// Where tiles of keys stand that a block of queries looks at.
-__device__ __forceinline__ KvOrder kv_order([[maybe_unused]] const QueryBlock& block) {
-    return {};
-}
+DEVICE KvOrder kv_order([[maybe_unused]] const QueryBlock& block) { return {}; }
 
 // ---------------------------------------------------------------- the planner
 
 /// What is to be done for block `index` of queries: decodes it, and finds the keys that its rows look at. By a whole warp,
 /// whose lane i gets those of group i % GROUPS. False if the block is one of those that a packed batch has to spare, or of
 /// lengths that make no sense.
-__device__ __forceinline__ bool find_plan(const Params& params, int index, Plan& plan, TileRange& range) {
+DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& range) {
     plan.work = find_queries<BLOCK_Q, false>(params, index, params.num_heads, 1);
     find_rows(plan.work, params);
     const Rows rows(params, plan.work);
@@ -1777,8 +1670,7 @@ __device__ __forceinline__ bool find_plan(const Params& params, int index, Plan&
     const QueryBlock block(params, context, rows);
     const KvOrder order = kv_order(block);
     range = {};
-#pragma unroll 1
-    for (int group = 0; group < GROUPS; ++group) {
+    NO_UNROLL for (int group = 0; group < GROUPS; ++group) {
         const TileRange found = block.part(GROUP_ROWS * group, GROUP_ROWS).range(order);
         if (threadIdx.x % 32 % GROUPS == group && rows.holds(GROUP_ROWS * group)) range = found;
     }
@@ -1797,19 +1689,17 @@ struct QueryLoader {
     unsigned parity = 1;
 
     /// The position of a warpgroup's first row.
-    static __device__ __forceinline__ int first_query(const Work& work, int warpgroup) {
+    static DEVICE int first_query(const Work& work, int warpgroup) {
         return work.q_start + QOrder::first(work.q_block * BLOCK_Q) + QOrder::offset(64 * warpgroup);
     }
 
     /// The last warpgroup comes first: under most masks it is done with the last tiles of the block before while others work
     /// on them, and its rows keep the first ones of this. Meanwhile Q comes to the L2 cache: nobody else reads these rows.
-    __device__ __forceinline__ void load(const Work& work) {
+    DEVICE void load(const Work& work) {
         const int head = coordinate(work.head, params.q_stride_head), batch = coordinate(work.batch_index, params.q_stride_batch);
-#pragma unroll 1
-        for (int warpgroup = 0; warpgroup < WARPGROUPS; ++warpgroup)
+        NO_UNROLL for (int warpgroup = 0; warpgroup < WARPGROUPS; ++warpgroup)
             if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
-#pragma unroll 1
-        for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
+        NO_UNROLL for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
             // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
             if (elected) {
@@ -1822,7 +1712,7 @@ struct QueryLoader {
     }
 
     /// What a warp of its own does, so that K and V of the next block need not wait for the slowest warpgroup.
-    __device__ __forceinline__ void run() {
+    DEVICE void run() {
         for (unsigned turn = 0;; turn ^= 1) {
             TileRange own;
             barrier_wait(shared.plan_full(), turn);
@@ -1847,12 +1737,11 @@ struct Producer {
     int ask_below = 0;  // the slot below which the next plan is to be asked for; -1: it has been
 
     /// `tile` may be none: there is tile info even so. So may the `next` one.
-    __device__ __forceinline__ void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan) {
+    DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan) {
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
         if (elected) {
             const bool loaded = tile.live != 0, end = plan.kv_head < 0;
-#pragma unroll
-            for (int i = 0; i < GROUPS; ++i)
+            UNROLL for (int i = 0; i < GROUPS; ++i)
                 shared.write(keys.stage, i, {{tile.slot, tile.kind(i)}, loaded, next.live == 0, next.kind(i) == EMPTY, end});
             const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
@@ -1866,7 +1755,7 @@ struct Producer {
         keys.advance();
     }
 
-    __device__ __forceinline__ void load_values(const GroupTile& tile, const Plan& plan) {
+    DEVICE void load_values(const GroupTile& tile, const Plan& plan) {
         if (params.values_ahead != nullptr) return load_values_ahead(tile, plan);
         barrier_wait(shared.loaded_empty(values.stage), values.parity);
         if (elected) {
@@ -1881,7 +1770,7 @@ struct Producer {
     }
 
     /// Loads V of a tile that was transposed ahead.
-    __device__ __forceinline__ void load_values_ahead(const GroupTile& tile, const Plan& plan) {
+    DEVICE void load_values_ahead(const GroupTile& tile, const Plan& plan) {
         const unsigned full = shared.values_full(values.stage);
         barrier_wait(shared.values_empty(values.stage), values.parity);
         if (elected) {
@@ -1893,7 +1782,7 @@ struct Producer {
     }
 
     /// All that a block of queries needs. `own` are the keys of the lane's group.
-    __device__ __forceinline__ void load_block(const Plan& plan, TileRange own) {
+    DEVICE void load_block(const Plan& plan, TileRange own) {
         TileRange all = span(own);
         const Context context = context_of(params, plan.work);
         const QueryBlock block(params, context, Rows(params, plan.work));
@@ -1917,7 +1806,7 @@ struct Producer {
         }
     }
 
-    __device__ __forceinline__ void run() {
+    DEVICE void run() {
         TileRange own;
         Plan plan;
         for (int index = block_index(); index >= 0; index = next_work_tile(params, index))
@@ -1939,8 +1828,8 @@ struct Producer {
     " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
     "}, a, b, " #adds ", 1, 1;\n"
 template <class ASteps, class BSteps>
-__device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[12][4],
-    unsigned long long a, unsigned long long b, int accumulate) {
+DEVICE void multiply_queries_keys_async(float (&sum)[12][4], unsigned long long a, unsigned long long b,
+                                        int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %48, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
@@ -1956,7 +1845,7 @@ struct Queries {
     const unsigned long long tile;  // its matrix descriptor
 
     /// Starts Q K^T; `keys` is the descriptor of the K tile.
-    __device__ __forceinline__ void start_scores(Scores& scores, unsigned long long keys) const {
+    DEVICE void start_scores(Scores& scores, unsigned long long keys) const {
         wgmma_fence();
         multiply_queries_keys_async<ColumnSteps<64, RS_STEPS>, ColumnSteps<BLOCK_KV, RS_STEPS>>(scores[0], tile, keys,
                                                                                                     RS_STEPS > 0);
@@ -1975,8 +1864,8 @@ struct Queries {
     " %56, %57, %58, %59, %60, %61, %62, %63" \
     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1;\n"
 template <class BSteps>
-__device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
-    const unsigned (&a)[3][4], unsigned long long b, int accumulate) {
+DEVICE void multiply_probs_values_async(float (&sum)[16][4], const unsigned (&a)[3][4], unsigned long long b,
+                                        int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
@@ -2006,25 +1895,25 @@ struct Consumer {
     Probs probs;
     Out out;
 
-    __device__ __forceinline__ Consumer(const Params& params, const Shared& shared, int warpgroup)
+    DEVICE Consumer(const Params& params, const Shared& shared, int warpgroup)
         : params(params), shared(shared), warpgroup(warpgroup), tiles(descriptor(shared.address, BLOCK_KV * 128)),
           consumer_release(shared.address),
           queries{shared.queries(warpgroup), tiles + (long long)warpgroup * (QTile::BYTES >> 4)} {}
 
     /// Whether no key of a tile is masked.
-    static __device__ __forceinline__ bool full(const Tile& tile) { return tile.kind == FULL; }
+    static DEVICE bool full(const Tile& tile) { return tile.kind == FULL; }
 
     /// Q K^T of a tile; beside it what its score lines don't need the products for.
-    __device__ __forceinline__ void start_scores(const QueryBlock& block, const Tile& tile) {
+    DEVICE void start_scores(const QueryBlock& block, const Tile& tile) {
         queries.start_scores(scores, tiles + (Shared::KEYS >> 4) + (long long)keys.stage * (KTile::BYTES >> 4));
     }
 
-    __device__ __forceinline__ void wait_for_values(const Ring<STAGES>& ring) const {
+    DEVICE void wait_for_values(const Ring<STAGES>& ring) const {
         barrier_wait(shared.values_full(ring.stage), ring.parity);
     }
 
     /// P V of the tile that begins at `kv_first`. Dropout, which takes long, waits until Q K^T of the next one is under way.
-    __device__ __forceinline__ void start_output(QueryBlock& block, int kv_first) {
+    DEVICE void start_output(QueryBlock& block, int kv_first) {
         wait_for_values(values);
         const unsigned long long v = tiles + (VALUES_FORM + (Shared::VALUES >> 4)) + (long long)values.stage * (ValuesTile::BYTES >> 4);
         wgmma_fence();
@@ -2033,56 +1922,46 @@ struct Consumer {
     }
 
     /// The tile info as it was written, with a slot in place of `kv_first`.
-    __device__ __forceinline__ TileInfo read_tile_info() {
+    DEVICE TileInfo read_tile_info() {
         const unsigned address = own_tile_info();
         barrier_wait(shared.keys_full(keys.stage), keys.parity);
         return shared.read(address);
     }
 
-    __device__ __forceinline__ void place(TileInfo& info) const { info.tile.kv_first = order.first(info.tile.kv_first); }
+    DEVICE void place(TileInfo& info) const { info.tile.kv_first = order.first(info.tile.kv_first); }
 
-    __device__ __forceinline__ TileInfo read_next_tile_info() {
+    DEVICE TileInfo read_next_tile_info() {
         TileInfo info = read_tile_info();
         place(info);
         return info;
     }
 
-    __device__ __forceinline__ void release_keys() {
+    DEVICE void release_keys() {
         consumer_release.arrive(shared.keys_empty(keys.stage));
         keys.advance();
     }
 
-    __device__ __forceinline__ void release_values() {
+    DEVICE void release_values() {
         consumer_release.arrive(shared.values_empty(values.stage));
         values.advance();
     }
 
-    __device__ __forceinline__ void exponentiate(Normalizer<1>& normalizer) {
-#pragma unroll
-        for (int n = 0; n < N_TILES; ++n) normalizer.to_probs(0, scores[0][n]);
-    }
-
-    /// The same, by steps of P V: where operands are rounded early, each is as soon as its probabilities are there.
-    __device__ __forceinline__ void exponentiate(Normalizer<1>& normalizer, Rounded& rounded) {
-#pragma unroll
-        for (int n = 0; n < N_TILES; ++n) {
-            normalizer.to_probs(0, scores[0][n]);
-        }
+    DEVICE void exponentiate(Normalizer<1>& normalizer) {
+        UNROLL for (int n = 0; n < N_TILES; ++n) normalizer.to_probs(0, scores[0][n]);
     }
 
     /// Keys stay until the tile is done: its scores may have to be computed again.
-    __device__ __forceinline__ void tile_done() { release_keys(); }
+    DEVICE void tile_done() { release_keys(); }
 
     /// Probabilities to operands, whose registers P V of the tile before leaves only now: the longer that has, the better.
-    template <class OutputDone>
-    __device__ __forceinline__ void to_operands(OutputDone output_done) {
+    template <class OutputDone> DEVICE void to_operands(OutputDone output_done) {
         output_done();
         Rounded rounded;
         rounded.hand_over(probs, scores[0]);
     }
 
     /// Q K^T once more, of the warp alone.
-    __device__ __forceinline__ void multiply_again() {
+    DEVICE void multiply_again() {
         multiply_by_warp<Dtype, QTile, KTile>(scores, queries.address, thread_index() / 32 % 4 * 16, shared.keys(keys.stage));
         fence_async();  // all lanes have read before `warp_arrive` lets the next load come
         __syncwarp();
@@ -2091,7 +1970,7 @@ struct Consumer {
     /// The rest of a tile whose exponents are relative to old maxima. False if those
     /// were no longer valid; the scores are lost then.
     template <class OutputDone>
-    __device__ __forceinline__ bool finish_stale_max(Normalizer<1>& normalizer, Rounded& rounded, bool valid, OutputDone output_done) {
+    DEVICE bool finish_stale_max(Normalizer<1>& normalizer, Rounded& rounded, bool valid, OutputDone output_done) {
         if (!valid) {
             if (!normalizer.lowered(scores, STALE_MAX_LIMIT)) return false;
         }
@@ -2103,17 +1982,17 @@ struct Consumer {
 
     /// A tile of which nothing is masked, and whose score lines have a cheap form here, which is tested ahead. False as above.
     template <class OutputDone>
-    __device__ __forceinline__ bool try_stale_max(Normalizer<1>& normalizer, QueryBlock& block, OutputDone output_done) {
+    DEVICE bool try_stale_max(Normalizer<1>& normalizer, QueryBlock& block, OutputDone output_done) {
         Rounded rounded;
         whole.to_exponents(block, normalizer, scores);
         normalizer.keep_max();
-        exponentiate(normalizer, rounded);
+        exponentiate(normalizer);
         return finish_stale_max(normalizer, rounded, normalizer.max_still_valid(STALE_MAX_LIMIT), output_done);
     }
     /// FlashAttention-2, Algorithm 1, lines 9 and 10: new maxima, P, and earlier output relative to them.
     template <class OutputDone>
-    __device__ __forceinline__ void online_softmax_step(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
-                                            OutputDone output_done) {
+    DEVICE void online_softmax_step(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
+                                    OutputDone output_done) {
         to_scores<FIRST_STEP>(block, tile);
         normalizer.online_softmax_step(scores);
         exponentiate(normalizer);
@@ -2124,8 +2003,7 @@ struct Consumer {
     /// Every tile after the first, and earlier output relative to its maxima. Where something is masked, old maxima stay if
     /// all rows have one: they may have no key here either.
     template <class OutputDone>
-    __device__ __forceinline__ void next_tile(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
-                                           OutputDone output_done) {
+    DEVICE void next_tile(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile, OutputDone output_done) {
         bool lost = full(tile) && whole.serves(block, scores);
         if (lost && try_stale_max(normalizer, block, output_done)) return;
         bool may_keep_max = false, keeps_max;
@@ -2148,33 +2026,32 @@ struct Consumer {
         if (!keeps_max) normalizer.rescale_rows(out);
     }
 
-    __device__ __forceinline__ void finish_output(QueryBlock& block, const Tile& tile) {
+    DEVICE void finish_output(QueryBlock& block, const Tile& tile) {
         start_output(block, tile.kv_first);
         wgmma_wait<0>(out);
         release_values();
     }
 
     /// Where a stage's tile info for the warpgroup is, whose index takes no register.
-    __device__ __forceinline__ unsigned own_tile_info() const { return shared.tile_info_at(keys.stage, thread_index() / 128); }
+    DEVICE unsigned own_tile_info() const { return shared.tile_info_at(keys.stage, thread_index() / 128); }
 
     /// Beside the products.
-    __device__ __forceinline__ void prepare_mask(const QueryBlock& block, const Tile& tile) {
+    DEVICE void prepare_mask(const QueryBlock& block, const Tile& tile) {
         if (!full(tile)) mask.prepare(block, tile.kv_first);
     }
 
     /// The products of a tile to scores; pairs are tested for STEP column tiles at once.
-    template <int STEP = N_TILES>
-    __device__ __forceinline__ void to_scores(const QueryBlock& block, const Tile& tile) {
+    template <int STEP = N_TILES> DEVICE void to_scores(const QueryBlock& block, const Tile& tile) {
         if (!full(tile)) mask.apply<STEP>(block, tile.kv_first, scores);
     }
 
-    __device__ __forceinline__ void pass_by_values() {
+    DEVICE void pass_by_values() {
         barrier_wait(shared.values_full(values.stage), values.parity);
         release_values();
     }
 
     /// The first tile of a run, which no output overlaps.
-    __device__ __forceinline__ void first_tile(QueryBlock& block, Normalizer<1>& normalizer, const Tile& tile) {
+    DEVICE void first_tile(QueryBlock& block, Normalizer<1>& normalizer, const Tile& tile) {
         // FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
         start_scores(block, tile);
         prepare_mask(block, tile);
@@ -2186,7 +2063,7 @@ struct Consumer {
     }
 
     /// Tiles that follow the one in hand without a gap, up to the last one; its output is still to be made.
-    __device__ __forceinline__ void next_tiles(QueryBlock& block, Normalizer<1>& normalizer, TileInfo& info) {
+    DEVICE void next_tiles(QueryBlock& block, Normalizer<1>& normalizer, TileInfo& info) {
         while (!info.last && !info.gap) {
             // FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
             const int before = info.tile.kv_first;
@@ -2207,7 +2084,7 @@ struct Consumer {
     }
 
     /// The tiles of a block of queries, the first of which is in hand.
-    __device__ __forceinline__ void attend(QueryBlock& block, Normalizer<1>& normalizer, TileInfo info) {
+    DEVICE void attend(QueryBlock& block, Normalizer<1>& normalizer, TileInfo info) {
         // Runs of tiles that follow each other. At a tile to pass by one ends: the producer may wait for the one before it.
         for (;; info = read_next_tile_info()) {
             const bool passed_by = info.tile.kind == EMPTY;
@@ -2224,7 +2101,7 @@ struct Consumer {
             if (info.last) return;
         }
     }
-    __device__ __forceinline__ void work_on(TileInfo info) {
+    DEVICE void work_on(TileInfo info) {
         const unsigned turn = 1 - queries_parity;
         barrier_wait(shared.queries_full(warpgroup), queries_parity);
         queries_parity ^= 1;
@@ -2238,8 +2115,7 @@ struct Consumer {
         }
         // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
         Normalizer<1> normalizer(block.unit());
-#pragma unroll
-        for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
+        UNROLL for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
         if (info.loaded) {
             attend(block, normalizer, info);
         } else {
@@ -2256,7 +2132,7 @@ struct Consumer {
         finished.store(params, rows, block.warp_row, out);
     }
 
-    __device__ __forceinline__ void run() {
+    DEVICE void run() {
         for (TileInfo info = read_tile_info(); !info.end; info = read_tile_info()) work_on(info);
     }
 };

@@ -3,11 +3,14 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    15  leaf code: math.cuh 15, tiles_1d.cuh 32, grid.cuh 44, barrier.cuh 84, tma.cuh 116,
-//        tma_1d.cuh 147, layout.cuh 166, load_matrices.cuh 190, transpose.cuh 196, words.cuh 253,
-//        warpgroup.cuh 261
-//   278  parameters
-//   291  the kernel
+//    18  leaf code: math.cuh 18, tiles_1d.cuh 35, grid.cuh 46, barrier.cuh 83, tma.cuh 115, tma_1d.cuh 146,
+//        layout.cuh 164, load_matrices.cuh 184, transpose.cuh 190, words.cuh 242, warpgroup.cuh 250
+//   265  parameters
+//   278  the kernel
+
+#define DEVICE __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
 
 constexpr int BLOCK_KV = 96, WARPS = 128 / 32;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
@@ -16,14 +19,14 @@ constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
-__device__ __forceinline__ int uniform(int x) {
+DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
 
 /// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
-__device__ __forceinline__ int thread_index() {
+DEVICE int thread_index() {
     int index;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
     return index;
@@ -33,28 +36,25 @@ __device__ __forceinline__ int thread_index() {
 /// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
-template <int SIZE, int WIDTH, int COLUMNS>
-struct TileOrder {
+template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
     /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
-    static __device__ __forceinline__ int first(int slot) { return slot; }
+    static DEVICE int first(int slot) { return slot; }
 };
 
 // ---- grid.cuh
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
-__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
 /// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork>
-__device__ __forceinline__ int agreed(const AnyWork&, int x) { return uniform(x); }
+template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
 
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
-__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
-                                          int total) {
+DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
@@ -68,8 +68,7 @@ __device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& 
 /// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
-__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
-                                              int rows_each = 1) {
+DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
     if (cu_seqlens == nullptr) return;
     int low = 0, high = batch;  // the sequence is in [low, high)
     while (high - low > 1) {
@@ -85,20 +84,20 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
 // Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
 // read a stage. Named barriers join the warps of a warpgroup.
 
-__device__ __forceinline__ void barrier_init(unsigned barrier, int arrivals) {
+DEVICE void barrier_init(unsigned barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
 }
 
 /// Makes what `barrier_init` wrote visible to TMA.
-__device__ __forceinline__ void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 /// Arrives; the phase then also waits for this many bytes of TMA.
-__device__ __forceinline__ void barrier_arrive_expecting(unsigned barrier, int bytes) {
+DEVICE void barrier_arrive_expecting(unsigned barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
 /// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
-__device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) {
+DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
     asm volatile(
         "{ .reg .pred done;\n"
         "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
@@ -109,7 +108,7 @@ __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) 
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
-__device__ __forceinline__ void named_wait(int id, int threads) {
+DEVICE void named_wait(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
@@ -122,18 +121,18 @@ struct alignas(64) TensorMap {
 };
 
 /// The coordinate of entry `index` of an axis. Entries that share memory, their stride being 0, are one to the map.
-__device__ __forceinline__ int coordinate(int index, long long stride) { return stride == 0 ? 0 : index; }
+DEVICE int coordinate(int index, long long stride) { return stride == 0 ? 0 : index; }
 
 /// The box from (column, row) on, with the map's number of rows; columns and rows outside the tensor become zeros.
-__device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
-                                         int head, int batch) {
+DEVICE void tma_load(unsigned target, const TensorMap& map, unsigned barrier, int column, int row, int head,
+                     int batch) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4, %5, %6}], [%2];"
                  ::"r"(target), "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch) : "memory");
 }
 
 /// Stores bytes as they are; returns when they have been read, so that others may take their place.
-__device__ __forceinline__ void bulk_store(void* target, unsigned source, int bytes) {
+DEVICE void bulk_store(void* target, unsigned source, int bytes) {
     asm volatile(
         "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
         "cp.async.bulk.commit_group;\n"
@@ -142,23 +141,22 @@ __device__ __forceinline__ void bulk_store(void* target, unsigned source, int by
 }
 
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
-__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- tma_1d.cuh
 /// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
 /// expects its bytes already.
 template <class Tile, class Order>
-__device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
-                                                int batch) {
-#pragma unroll
-    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
+DEVICE void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
+                            int batch) {
+    UNROLL for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
         tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
 }
 
 /// Loads such a tile; `barrier` counts its bytes.
 template <class Tile, class Order>
-__device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
-                                                 int head, int batch) {
+DEVICE void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
+                             int batch) {
     barrier_arrive_expecting(barrier, Tile::BYTES);
     tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
 }
@@ -166,29 +164,25 @@ __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMa
 // ---- layout.cuh
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-    return (unsigned)__cvta_generic_to_shared(pointer);
-}
+DEVICE unsigned shared_address(const void* pointer) { return (unsigned)__cvta_generic_to_shared(pointer); }
 
 /// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
 /// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
 /// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-template <int ROW_COUNT, int BYTES_A_ROW>
-struct SharedTile {
+template <int ROW_COUNT, int BYTES_A_ROW> struct SharedTile {
     static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
     static constexpr int CHUNKS = ROW_BYTES / 16;
     static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
 
     /// Offset of a row's chunk within a panel of WIDTH bytes.
-    template <int WIDTH>
-    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
+    template <int WIDTH> static DEVICE unsigned in_panel(unsigned row, unsigned chunk) {
         const unsigned line = row / (128 / WIDTH);
         return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
     }
 };
 
 // ---- load_matrices.cuh
-__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
+DEVICE void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
@@ -208,12 +202,11 @@ constexpr int STEP_KEYS = 32;  // that one product sums over
 
 /// V transposed: a panel for each step of P V, of a row of 32 keys for each column, with the swizzle of 32 bytes. So a tile
 /// has no more bytes than V has, whatever its keys.
-template <class Loaded, int COLUMNS>
-struct MultipliedValues {
+template <class Loaded, int COLUMNS> struct MultipliedValues {
     static constexpr int ROWS = COLUMNS, PANEL_BYTES = COLUMNS * STEP_KEYS, BYTES = Loaded::ROWS / STEP_KEYS * PANEL_BYTES;
 };
 
-__device__ __forceinline__ void store_matrices(unsigned address, const unsigned (&x)[4]) {
+DEVICE void store_matrices(unsigned address, const unsigned (&x)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]),
                  "r"(x[2]), "r"(x[3])
                  : "memory");
@@ -222,7 +215,7 @@ __device__ __forceinline__ void store_matrices(unsigned address, const unsigned 
 /// Transposes a tile; warp number `warp` of WARPS that share it does its part: units of 32 keys and up to 64 columns. All
 /// loads of a unit are under way before the first is used: one after another, they would set the pace of the kernel.
 template <class Loaded, class Transposed, int WARPS>
-__device__ __forceinline__ void transpose_tile(unsigned loaded, unsigned transposed, int warp) {
+DEVICE void transpose_tile(unsigned loaded, unsigned transposed, int warp) {
     static_assert(Loaded::WIDE_END == Loaded::CHUNKS, "V has no narrower panels than those of 128 bytes");
     constexpr int COLUMN_BLOCKS = Transposed::ROWS / 16;  // of 16 columns: a chunk of a loaded row
     constexpr int BLOCKS = COLUMN_BLOCKS % 4 == 0 ? 4 : COLUMN_BLOCKS % 2 == 0 ? 2 : 1;  // of a unit, in one panel
@@ -230,20 +223,16 @@ __device__ __forceinline__ void transpose_tile(unsigned loaded, unsigned transpo
     const int lane = threadIdx.x % 32;
     const unsigned from_lane = loaded + Loaded::template in_panel<128>(lane, 0);
     const unsigned to_lane = transposed + Loaded::template in_panel<STEP_KEYS>(lane / 8 % 2 * 8 + lane % 8, lane / 16);
-#pragma unroll 1
-    for (unsigned unit = warp; unit < UNITS; unit += WARPS) {
+    NO_UNROLL for (unsigned unit = warp; unit < UNITS; unit += WARPS) {
         const int strip = unit / UNITS_A_STRIP, first = unit % UNITS_A_STRIP * BLOCKS;
         // Rows are 8 apart, or more: their swizzle is the lane's.
         const unsigned from = (from_lane ^ first % 8 * 16) + first / 8 * Loaded::ROWS * 128 + strip * STEP_KEYS * 128;
         const unsigned to = to_lane + strip * Transposed::PANEL_BYTES + first * 16 * STEP_KEYS;
         unsigned keys[BLOCKS][4];
-#pragma unroll
-        for (int block = 0; block < BLOCKS; ++block) load_matrices_transposed(keys[block], from ^ block * 16);
-#pragma unroll
-        for (int block = 0; block < BLOCKS; ++block) {
+        UNROLL for (int block = 0; block < BLOCKS; ++block) load_matrices_transposed(keys[block], from ^ block * 16);
+        UNROLL for (int block = 0; block < BLOCKS; ++block) {
             unsigned columns[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
+            UNROLL for (int i = 0; i < 4; ++i)
                 columns[i] = __byte_perm(keys[block][i / 2 * 2], keys[block][i / 2 * 2 + 1], i % 2 == 0 ? 0x6420 : 0x7531);
             store_matrices(to + block * 16 * STEP_KEYS, columns);
         }
@@ -253,7 +242,7 @@ __device__ __forceinline__ void transpose_tile(unsigned loaded, unsigned transpo
 // ---- words.cuh
 // Ordinary accesses to shared memory by address.
 
-__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
+DEVICE void store_words(unsigned address, const unsigned (&x)[4]) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
                  : "memory");
 }
@@ -264,10 +253,8 @@ __device__ __forceinline__ void store_words(unsigned address, const unsigned (&x
 
 /// Zeros in place of the rows of a tile from `rows` on: they belong to another sequence, and 0 times what they hold could
 /// be NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
-template <class Tile, int THREADS>
-__device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier = 1 + THREADS / 128) {
-#pragma unroll 1
-    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
+template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int rows, int barrier = 1 + THREADS / 128) {
+    NO_UNROLL for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
 #pragma unroll 1
         for (int byte = (rows * 8 + thread_index() % THREADS) * 16; byte < Tile::ROWS * 128; byte += THREADS * 16)
             store_words(tile + panel * Tile::ROWS * 128 + byte, {0, 0, 0, 0});
