@@ -25,6 +25,11 @@ from attncc.kernels.parameters import Parameter, struct_format
 COMPILER = shutil.which("g++")
 _HERE = Path(__file__).parent
 _PARTS = ("device", "hopper")
+_HEADERS = tuple(f"{part}.hpp" for part in _PARTS)  # those that kernels begin with
+_ALWAYS = (
+    "-std=c++17", "-w", "-Wno-psabi", "-fPIC", "-fno-gnu-unique", "-U_FORTIFY_SOURCE",
+    "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables",
+)  # fmt: skip
 _MAP = "const __grid_constant__ TensorMap"  # in the head of kernels that load by TMA
 
 # Bodies of the functions that hold inline assembly: name, a word of the parameters where it is overloaded, body.
@@ -181,7 +186,15 @@ def take_counts() -> Counts:
 
 def evaluate(text: str, includes: str) -> ctypes.CDLL:
     """Plain C++ over leaf files, such as `extern "C" int f(...)`; `includes` is the text of the files."""
-    return _compiled("device.hpp", _on_host(includes) + text)
+    return _compiled("device.hpp", _on_host(includes) + text, "text")
+
+
+def prepare() -> Path:
+    """Compiles what all kernels share. The folder of that, where compiled kernels lie as well: `ENTRY-DIGEST.so`."""
+    device = _device()
+    for header in _HEADERS:
+        _make(device.parent / f"{header}.gch", "-O0", "-x", "c++-header", str(_HERE / header))
+    return device.parent
 
 
 @cache
@@ -206,25 +219,28 @@ extern "C" void run(
     launch(body, blocks, threads, shared_bytes, seed, cluster, order);
 }}
 """,
+        entry,
     )
 
 
-def _compiled(header: str, text: str) -> ctypes.CDLL:
+def _compiled(header: str, text: str, name: str) -> ctypes.CDLL:
     """The header, and the device behind it, are compiled once and kept, as libraries are. Kernels are linked with the
     device alone: to read the standard library again takes as long as a small kernel."""
-    device = _device()
-    folder = device.parent
-    _make(folder / f"{header}.gch", "-O0", "-x", "c++-header", str(_HERE / header))
-    source = folder / f"{_digest(header + text)}.cpp"
-    source.write_text(f'#include "{header}"\n{text}')
-    options = ("-O0", "-shared", "-nostdlib", f"-Wl,-rpath,{folder}", f"-I{folder}", f"-I{_HERE}")
-    return ctypes.CDLL(str(_make(source.with_suffix(".so"), *options, str(source), str(device))))
+    folder = prepare()
+    built = folder / f"{name[:100]}-{_digest(header + text)}.so"
+    if not built.exists():
+        source = built.with_suffix(f".{os.getpid()}.cpp")  # other processes may be at the same kernel
+        source.write_text(f'#include "{header}"\n{text}')
+        options = ("-O0", "-shared", "-nostdlib", f"-Wl,-rpath,{folder}", f"-I{folder}", f"-I{_HERE}")
+        _make(built, *options, str(source), str(_device()))
+        source.rename(built.with_suffix(".cpp"))
+    return ctypes.CDLL(str(built))
 
 
 @cache
 def _device() -> Path:
     """The library of the device, in a folder for it and for what is linked with it."""
-    ours = "".join(path.read_text() for path in sorted(_HERE.glob("*.[ch]pp")))
+    ours = "".join(path.read_text() for path in sorted(_HERE.glob("*.[ch]pp"))) + str(_ALWAYS)
     folder = Path(gettempdir()) / f"attncc-emulated-{_digest(ours)}"
     folder.mkdir(exist_ok=True)
     fast = ("-O3", "-march=native", "-ffp-contract=off")
@@ -236,8 +252,7 @@ def _make(built: Path, *options: str) -> Path:
     if not built.exists():
         assert COMPILER is not None
         new = built.with_suffix(f".{os.getpid()}")
-        always = ("-std=c++17", "-w", "-Wno-psabi", "-fPIC", "-fno-gnu-unique", "-U_FORTIFY_SOURCE", "-o", str(new))
-        subprocess.run([COMPILER, *always, *options], check=True)
+        subprocess.run([COMPILER, *_ALWAYS, "-o", str(new), *options], check=True)
         new.rename(built)
     return built
 

@@ -17,11 +17,14 @@ from attncc.kernels.candidates import make_candidates
 from attncc.kernels.registry import backward_facts, forward_facts
 from attncc.schedule.plan import Build, KernelPlan
 from attncc.schedule.schedule import Schedule
+from tests.emulator import kernel
 from tests.emulator.attention import Call, forward
 from tests.emulator.backward import Results, backward
 from tests.random_variants.calls import RandomCall, parsed, random_call, random_problem, sorts
+from tests.random_variants.findings import Finding
 from tests.random_variants.judgement import backward_faults, forward_faults
 from tests.random_variants.variants import random_variant
+from tests.random_variants.workers import Job
 
 DRAWS = 3  # what a defect of a kernel shows in all of
 LENGTHS = (1, 7, 33, 64, 90, 130)
@@ -143,17 +146,16 @@ def _settings(kind: str, random: Random) -> dict[str, Any]:
     return {}
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What is wrong with a kernel of a random variant."""
+def job(kinds: tuple[str, ...] = KINDS) -> Job:
+    """For processes that share what is compiled once, in the folder of temporary files."""
+    kernel.prepare()
+    return Job(check, forget, kinds)
 
-    seed: int
-    kind: str
-    tiles: str
-    faults: tuple[str, ...]
 
-    def __str__(self) -> str:
-        return f"seed {self.seed}, {self.kind} ({self.tiles}): {'; '.join(self.faults)}"
+def forget(seed: int) -> None:
+    """Removes what the kernels of a variant were compiled to."""
+    for path in kernel.prepare().glob(f"random_{seed}_*"):
+        path.unlink()
 
 
 def check(seed: int, kind: str) -> Finding | bool:
