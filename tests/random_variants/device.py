@@ -16,7 +16,7 @@ from attncc.problem.gradients import Gradients
 from attncc.runtime.cuda import nvrtc_pool
 from attncc.runtime.kernel import Kernel
 from attncc.runtime.store.store import Configuration
-from tests.random_variants.calls import parsed, random_call, random_problem, sorts
+from tests.random_variants.calls import draws, parsed, random_call, random_problem, sorts
 from tests.random_variants.findings import Finding
 from tests.random_variants.judgement import backward_faults, forward_faults
 from tests.random_variants.variants import random_variant
@@ -26,7 +26,6 @@ KIND = "gpu"
 COMPILERS = 2  # processes of NVRTC for each that checks: neither the GPU nor Python waits for the other
 ARCH, DEVICE = "sm_90a", "cuda"
 LENGTHS, FEW_QUERIES = (1, 33, 64, 130, 300, 700), (1, 2, 4)
-DRAWS = 3
 DECODE_KEYS = 3000  # calls of few queries and so many keys run the decode pass
 
 
@@ -70,10 +69,10 @@ def job() -> Job:
 
 
 def check(seed: int, kind: str) -> Finding | bool:
-    """Compiles the kernels of a variant and runs them: what three draws of arrays all show, or that it is right."""
+    """Compiles the kernels of a variant and runs them: what all draws of arrays show, or that it is right."""
     wanted = Wanted.of(seed)
     kernel, faults = Kernel(wanted.store()), tuple[str, ...]()
-    for draw in range(DRAWS):
+    for draw in range(draws(wanted.problem(Random(f"{seed} call")))):
         faults = tuple(_of_draw(wanted, kernel, draw))
         if not faults:
             return True
