@@ -22,6 +22,7 @@
 #define __global__
 #define __shared__ static  // of each library its own: they are compiled with -fno-gnu-unique
 #define __forceinline__ inline
+#define ATTNCC_INLINED inline __attribute__((always_inline))  // where it is called, though nothing is optimised
 #define __noinline__
 #define __launch_bounds__(...)
 #define __grid_constant__

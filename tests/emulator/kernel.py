@@ -148,6 +148,8 @@ _HOPPER_BODIES = (
     ("take_pair", "", "const uint2 pair = shared_at<uint2>(address); x = pair.x, y = pair.y;"),
     ("take_four", "", "const uint4 four = shared_at<uint4>(address); x = four.x, y = four.y, z = four.z, w = four.w;"),
 )
+# Of functions on one line: to inline such a body takes the host compiler less time than a function of its own.
+_SHORT = re.compile(r"__forceinline__(?=[^\n{}]*\{[^\n{}]{0,100}\}$)", re.M)
 _NARROW = {"bf16": ("float_to_bf16", "bf16_to_float"), "fp16": ("float_to_half", "half_to_float")}
 
 
@@ -282,6 +284,7 @@ def _on_host(text: str) -> str:
             transposed = str(("gradient" in name or "probs" in name) and not quarters).lower()
             text = _with_body(text, name, "", f"{_product(text, name)}, {transposed}, {widen});")
     text = re.sub(r"extern __shared__ .* (\w+)\[\];", r"unsigned char* \1 = shared_memory;", text)
+    text = _SHORT.sub("ATTNCC_INLINED", text)
     left = re.search(r"^.*\n.*\basm\b", re.sub(r"//.*", "", text), re.M)
     assert left is None, f"inline assembly without a stand-in: {left[0]}"
     return text
