@@ -253,7 +253,7 @@ def input_values(plan: KernelPlan, call: Call) -> tuple[Values, object]:
     maps = prepass_results(plan, call)
     values: Values = {}
     for name, array in {**call.inputs, **maps}.items():
-        values |= _input(name, array, batch_axis(plan, call, name))
+        values |= _input(name, array, batch_axis(plan, call, name), call.batch)
     for absent in plan.variant.inputs:
         if absent.name not in call.inputs:
             fields = (item.name for item in facts_of(plan).parameters())
@@ -261,13 +261,13 @@ def input_values(plan: KernelPlan, call: Call) -> tuple[Values, object]:
     return values, maps
 
 
-def _input(name: str, array: Array, batch_axis: int | None) -> Values:
+def _input(name: str, array: Array, batch_axis: int | None, batch: int) -> Values:
     """The fields of an input or a table of one, which has no batch axis of its own where that is said."""
     if not array.shape:
         return {name: array.ctypes.data, f"{name}_value": 0}
     axes = [(stride // array.itemsize, size) for stride, size in zip(array.strides, array.shape, strict=True)]
     if batch_axis is not None:
-        axes.insert(batch_axis, (0, 2**31 - 1))
+        axes.insert(batch_axis, (0, batch))
     strides = {f"{name}_stride{axis}": stride for axis, (stride, _) in enumerate(axes)}
     return {name: array.ctypes.data, **strides, **{f"{name}_size{axis}": size for axis, (_, size) in enumerate(axes)}}
 

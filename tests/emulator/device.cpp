@@ -1,4 +1,5 @@
 // The device itself: threads and the order they run in, copies, matrix instructions. Compiled once for all kernels.
+#define ATTNCC_DEVICE_ITSELF
 #include "device.hpp"
 
 #include <setjmp.h>
@@ -85,6 +86,24 @@ void enter_block(int rank) {
     block_rank = rank;
     blockIdx.x = first_block + rank;
     shared_memory = blocks_here[rank].shared();
+}
+
+uint64_t take_from_lane(uint64_t given, int lane) {
+    return exchange(given, [&] { return ask<uint64_t>(lane, 0); });
+}
+unsigned __ballot_sync(unsigned, bool x) {
+    return exchange(x, [] {
+        unsigned votes = 0;
+        for (int lane = 0; lane < 32; ++lane) votes |= (unsigned)ask<bool>(lane, 0) << lane;
+        return votes;
+    });
+}
+int same_in_warp(int x) {
+    return exchange(x, [&] {
+        for (int lane = 0; lane < 32; ++lane)
+            if (ask<int>(lane, 0) != x) fail("a value said to be uniform differs between lanes");
+        return x;
+    });
 }
 
 bool __syncthreads_and(bool x) {

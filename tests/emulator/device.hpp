@@ -4,12 +4,17 @@
 // issued, and holds the data only when the thread has waited for their group. So a missing wait or barrier, or a buffer
 // filled again too soon, gives wrong results. Misaligned and outside accesses, and bank conflicts of ldmatrix, abort.
 //
-// This file is compiled with each kernel: what needs no template, and the standard library, is in device.cpp.
+// This file is compiled with each kernel: what needs no template, and the standard library, is in device.cpp. A function
+// that no kernel calls is `inline`, not only `static`, since the compiler makes code of the latter, which takes a millisecond.
 #ifndef ATTNCC_DEVICE_HPP
 #define ATTNCC_DEVICE_HPP
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
+#ifdef ATTNCC_DEVICE_ITSELF
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#else
+#include "libc.hpp"
+#endif
 
 #define __CUDA_ARCH__ 900  // asked for how many blocks there should be, which changes no result
 #define __device__
@@ -17,6 +22,7 @@
 #define __global__
 #define __shared__ static  // of each library its own: they are compiled with -fno-gnu-unique
 #define __forceinline__ inline
+#define ATTNCC_INLINED inline __attribute__((always_inline))  // where it is called, though nothing is optimised
 #define __noinline__
 #define __launch_bounds__(...)
 #define __grid_constant__
@@ -26,18 +32,13 @@ static T max(T a, T b) { return a < b ? b : a; }
 template <class T>
 static T min(T a, T b) { return b < a ? b : a; }
 
-#ifdef WITHOUT_LIBRARY  // of C++, which has these
-static int abs(int x) { return x < 0 ? -x : x; }
-static long long abs(long long x) { return x < 0 ? -x : x; }
-#endif
-
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
 struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
-static uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
-static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
-static float2 make_float2(float x, float y) { return {x, y}; }
+static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+static inline float2 make_float2(float x, float y) { return {x, y}; }
 
 template <class To, class From>
 static To bits_as(From from) {
@@ -46,35 +47,35 @@ static To bits_as(From from) {
     memcpy(&to, &from, sizeof(To));
     return to;
 }
-static float __int_as_float(int x) { return bits_as<float>(x); }
-static float __uint_as_float(unsigned x) { return bits_as<float>(x); }
-static double __longlong_as_double(long long x) { return bits_as<double>(x); }
-static int __float_as_int(float x) { return bits_as<int>(x); }
-static unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
-static long long __float2ll_rd(float x) {  // saturates, as the instruction does
+static inline float __int_as_float(int x) { return bits_as<float>(x); }
+static inline float __uint_as_float(unsigned x) { return bits_as<float>(x); }
+static inline double __longlong_as_double(long long x) { return bits_as<double>(x); }
+static inline int __float_as_int(float x) { return bits_as<int>(x); }
+static inline unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
+static inline long long __float2ll_rd(float x) {  // saturates, as the instruction does
     const float low = floorf(x);
     return low >= 0x1p63f ? (1ull << 63) - 1 : low < -0x1p63f ? -(1ll << 62) * 2 : (long long)low;
 }
-static long long __float2ll_rn(float x) {
+static inline long long __float2ll_rn(float x) {
     return __float2ll_rd(nearbyintf(x));  // to even, as the rounding mode is by default
 }
-static float __frcp_rn(float x) { return 1 / x; }
-static unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned shift) {
+static inline float __frcp_rn(float x) { return 1 / x; }
+static inline unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned shift) {
     return (((uint64_t)high << 32 | low) << min(shift, 32u)) >> 32;
 }
-static unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
+static inline unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
     return ((uint64_t)high << 32 | low) >> min(shift, 32u);
 }
-static unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
+static inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
     return (((uint64_t)high << 32 | low) << (shift & 31)) >> 32;
 }
-static unsigned __umulhi(unsigned a, unsigned b) { return (uint64_t)a * b >> 32; }
-static int __ffs(unsigned x) { return __builtin_ffs(x); }
-static int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
-static int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (uint64_t)a * b >> 32; }
+static inline int __ffs(unsigned x) { return __builtin_ffs(x); }
+static inline int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T>
 static T __ldg(const T* address) { return *address; }
-static float __fdiv_rn(float a, float b) { return a / b; }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
 template <class T>
 static T __ldcs(const T* address) { return *address; }
 template <class T>
@@ -101,7 +102,7 @@ void meet(int& arrived, int& generation, int expected);
 void meet_warp();
 void __syncthreads();
 bool __syncthreads_and(bool x);
-static void __syncwarp() { meet_warp(); }
+static inline void __syncwarp() { meet_warp(); }
 
 template <class T>
 static void tell(int slot, T value) { memcpy(&warps[current / 32].slots[current % 32][slot], &value, sizeof(T)); }
@@ -121,35 +122,34 @@ static auto exchange(T value, Read read) {
     meet_warp();
     return result;
 }
+
+/// What a lane gives to a warp-wide instruction, where each lane may ask for another one's.
+uint64_t take_from_lane(uint64_t given, int lane);
 template <class T>
-static T __shfl_xor_sync(unsigned, T x, int mask) { return exchange(x, [&] { return ask<T>(current % 32 ^ mask, 0); }); }
+static T from_lane(T value, int lane) {
+    static_assert(sizeof(T) <= sizeof(uint64_t), "");
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof(T));
+    bits = take_from_lane(bits, lane);
+    memcpy(&value, &bits, sizeof(T));
+    return value;
+}
+template <class T>
+static T __shfl_xor_sync(unsigned, T x, int mask) { return from_lane(x, current % 32 ^ mask); }
 template <class T>
 static T __shfl_up_sync(unsigned, T x, int distance) {
-    return exchange(x, [&] { return ask<T>(max(current % 32 - distance, current % 32 < distance ? current % 32 : 0), 0); });
+    return from_lane(x, max(current % 32 - distance, current % 32 < distance ? current % 32 : 0));
 }
 template <class T>
 static T __shfl_sync(unsigned, T x, int lane, int width = 32) {
-    return exchange(x, [&] { return ask<T>(current % 32 / width * width + lane % width, 0); });
+    return from_lane(x, current % 32 / width * width + lane % width);
 }
-static unsigned __ballot_sync(unsigned, bool x) {
-    return exchange(x, [] {
-        unsigned votes = 0;
-        for (int lane = 0; lane < 32; ++lane) votes |= (unsigned)ask<bool>(lane, 0) << lane;
-        return votes;
-    });
-}
-static bool __all_sync(unsigned mask, bool x) { return __ballot_sync(mask, x) == ~0u; }
-static bool __any_sync(unsigned mask, bool x) { return __ballot_sync(mask, x) != 0; }
+unsigned __ballot_sync(unsigned mask, bool x);
+static inline bool __all_sync(unsigned mask, bool x) { return __ballot_sync(mask, x) == ~0u; }
+static inline bool __any_sync(unsigned mask, bool x) { return __ballot_sync(mask, x) != 0; }
+int same_in_warp(int x);
 
-static int same_in_warp(int x) {
-    return exchange(x, [&] {
-        for (int lane = 0; lane < 32; ++lane)
-            if (ask<int>(lane, 0) != x) fail("a value said to be uniform differs between lanes");
-        return x;
-    });
-}
-
-static unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
     const uint64_t bytes = (uint64_t)b << 32 | a;
     unsigned result = 0;
     for (int i = 0; i < 4; ++i) {
@@ -164,7 +164,7 @@ static unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
 extern unsigned char* shared_memory;
 extern size_t shared_size;
 
-static size_t __cvta_generic_to_shared(const void* pointer) { return (const unsigned char*)pointer - shared_memory; }
+static inline size_t __cvta_generic_to_shared(const void* pointer) { return (const unsigned char*)pointer - shared_memory; }
 
 template <class T>
 static T& shared_at(unsigned address, size_t alignment = sizeof(T)) {
@@ -189,7 +189,7 @@ static T atomicAdd(T* address, T x) {
     *address += x;
     return before;
 }
-static unsigned atomicInc(unsigned* address, unsigned last) {
+static inline unsigned atomicInc(unsigned* address, unsigned last) {
     const unsigned before = *address;
     *address = before >= last ? 0 : before + 1;
     return before;
@@ -197,23 +197,23 @@ static unsigned atomicInc(unsigned* address, unsigned last) {
 
 // -------------------------------------------------------------------- arithmetic
 
-static float half_to_float(uint16_t bits) { return (float)bits_as<_Float16>(bits); }
-static uint16_t float_to_half(float x) { return bits_as<uint16_t>((_Float16)x); }
-static float bf16_to_float(uint16_t bits) { return __uint_as_float((unsigned)bits << 16); }
-static uint16_t float_to_bf16(float x) {
+static inline float half_to_float(uint16_t bits) { return (float)bits_as<_Float16>(bits); }
+static inline uint16_t float_to_half(float x) { return bits_as<uint16_t>((_Float16)x); }
+static inline float bf16_to_float(uint16_t bits) { return __uint_as_float((unsigned)bits << 16); }
+static inline uint16_t float_to_bf16(float x) {
     const unsigned bits = __float_as_uint(x);
     return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
 /// e4m3: a sign, 4 bits of exponent (bias 7), 3 of mantissa; no infinities, NaN where all bits but the sign are set.
-static float quarter_to_float(uint8_t bits) {
+static inline float quarter_to_float(uint8_t bits) {
     const int exponent = bits >> 3 & 15, mantissa = bits & 7;
     if ((bits & 127) == 127) return NAN;
     const float size = exponent == 0 ? ldexpf(mantissa, -9) : ldexpf(8 + mantissa, exponent - 10);
     return bits & 128 ? -size : size;
 }
 /// Rounded to nearest, ties to even; what is too large becomes the largest (cvt.satfinite).
-static uint8_t float_to_quarter(float x) {
+static inline uint8_t float_to_quarter(float x) {
     if (x != x) return 127;
     const uint8_t sign = __float_as_uint(x) >> 31 << 7;
     const float size = fminf(fabsf(x), 448.0f);
@@ -226,11 +226,11 @@ static uint8_t float_to_quarter(float x) {
 
 enum class Type { HALF, BF16, QUARTER };
 /// The device has functions of its own for them, which are inlined.
-static Type type_of(float (*widen)(uint16_t)) { return widen == half_to_float ? Type::HALF : Type::BF16; }
+static inline Type type_of(float (*widen)(uint16_t)) { return widen == half_to_float ? Type::HALF : Type::BF16; }
 
 /// mma.m16n8k16: d += a b.
 void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Type type);
-static void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float (*widen)(uint16_t)) {
+static inline void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float (*widen)(uint16_t)) {
     multiply(d, a, b0, b1, type_of(widen));
 }
 

@@ -1,4 +1,5 @@
 // The parts of Hopper: barriers, TMA, wgmma. Compiled once for all kernels.
+#define ATTNCC_DEVICE_ITSELF
 #include "hopper.hpp"
 
 #include <map>

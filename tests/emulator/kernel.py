@@ -25,10 +25,11 @@ from attncc.kernels.parameters import Parameter, struct_format
 COMPILER = shutil.which("g++")
 _HERE = Path(__file__).parent
 _PARTS = ("device", "hopper")
-_OPTIONS = ("-std=c++17", "-w", "-Wno-psabi", "-fPIC", "-fno-gnu-unique", "-U_FORTIFY_SOURCE")
-# Kernels do without the library of C++, which would be a fifth of the time that they take to compile.
-_KERNEL = ("-O0", "-nostdinc++", "-DWITHOUT_LIBRARY")
-_QUICK = ("-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables")  # a tenth less to write for the compiler
+_HEADERS = tuple(f"{part}.hpp" for part in _PARTS)  # those that kernels begin with
+_ALWAYS = (
+    "-std=c++17", "-w", "-Wno-psabi", "-fPIC", "-fno-gnu-unique", "-U_FORTIFY_SOURCE",
+    "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables",
+)  # fmt: skip
 _MAP = "const __grid_constant__ TensorMap"  # in the head of kernels that load by TMA
 
 # Bodies of the functions that hold inline assembly: name, a word of the parameters where it is overloaded, body.
@@ -147,6 +148,8 @@ _HOPPER_BODIES = (
     ("take_pair", "", "const uint2 pair = shared_at<uint2>(address); x = pair.x, y = pair.y;"),
     ("take_four", "", "const uint4 four = shared_at<uint4>(address); x = four.x, y = four.y, z = four.z, w = four.w;"),
 )
+# Of functions on one line: to inline such a body takes the host compiler less time than a function of its own.
+_SHORT = re.compile(r"__forceinline__(?=[^\n{}]*\{[^\n{}]{0,100}\}$)", re.M)
 _NARROW = {"bf16": ("float_to_bf16", "bf16_to_float"), "fp16": ("float_to_half", "half_to_float")}
 
 
@@ -185,7 +188,15 @@ def take_counts() -> Counts:
 
 def evaluate(text: str, includes: str) -> ctypes.CDLL:
     """Plain C++ over leaf files, such as `extern "C" int f(...)`; `includes` is the text of the files."""
-    return _compiled("device.hpp", _on_host(includes) + text)
+    return _compiled("device.hpp", _on_host(includes) + text, "text")
+
+
+def prepare() -> Path:
+    """Compiles what all kernels share. The folder of that, where compiled kernels lie as well: `ENTRY-DIGEST.so`."""
+    device = _device()
+    for header in _HEADERS:
+        _make(device.parent / f"{header}.gch", "-O0", "-x", "c++-header", str(_HERE / header))
+    return device.parent
 
 
 @cache
@@ -210,26 +221,29 @@ extern "C" void run(
     launch(body, blocks, threads, shared_bytes, seed, cluster, order);
 }}
 """,
+        entry,
     )
 
 
-def _compiled(header: str, text: str) -> ctypes.CDLL:
+def _compiled(header: str, text: str, name: str) -> ctypes.CDLL:
     """The header, and the device behind it, are compiled once and kept, as libraries are. Kernels are linked with the
     device alone: to read the standard library again takes as long as a small kernel."""
-    device = _device()
-    folder = device.parent
-    _make(folder / f"{header}.gch", *_KERNEL, "-x", "c++-header", str(_HERE / header))
-    source = folder / f"{_digest(header + text)}.cpp"
-    source.write_text(f'#include "{header}"\n{text}')
-    options = (*_KERNEL, "-shared", "-nostdlib", f"-Wl,-rpath,{folder}", f"-I{folder}", f"-I{_HERE}")
-    return ctypes.CDLL(str(_make(source.with_suffix(".so"), *options, str(source), str(device))))
+    folder = prepare()
+    built = folder / f"{name[:100]}-{_digest(header + text)}.so"
+    if not built.exists():
+        source = built.with_suffix(f".{os.getpid()}.cpp")  # other processes may be at the same kernel
+        source.write_text(f'#include "{header}"\n{text}')
+        options = ("-O0", "-shared", "-nostdlib", f"-Wl,-rpath,{folder}", f"-I{folder}", f"-I{_HERE}")
+        _make(built, *options, str(source), str(_device()))
+        source.rename(built.with_suffix(".cpp"))
+    return ctypes.CDLL(str(built))
 
 
 @cache
 def _device() -> Path:
     """The library of the device, in a folder for it and for what is linked with it."""
-    ours = "".join(path.read_text() for path in sorted(_HERE.glob("*.[ch]pp")))
-    folder = Path(gettempdir()) / f"attncc-emulated-{_digest(ours + repr(_OPTIONS + _QUICK + _KERNEL))}"
+    ours = "".join(path.read_text() for path in sorted(_HERE.glob("*.[ch]pp"))) + str(_ALWAYS)
+    folder = Path(gettempdir()) / f"attncc-emulated-{_digest(ours)}"
     folder.mkdir(exist_ok=True)
     fast = ("-O3", "-march=native", "-ffp-contract=off")
     return _make(folder / "libdevice.so", *fast, "-shared", *(str(_HERE / f"{part}.cpp") for part in _PARTS))
@@ -240,7 +254,7 @@ def _make(built: Path, *options: str) -> Path:
     if not built.exists():
         assert COMPILER is not None
         new = built.with_suffix(f".{os.getpid()}")
-        subprocess.run([COMPILER, *_OPTIONS, *_QUICK, "-o", str(new), *options], check=True)
+        subprocess.run([COMPILER, *_ALWAYS, "-o", str(new), *options], check=True)
         new.rename(built)
     return built
 
@@ -250,7 +264,8 @@ def _digest(text: str) -> str:
 
 
 def _on_host(text: str) -> str:
-    text = re.sub(r"^#line .*$", "", text, flags=re.M)
+    text = re.sub(r"^#(line|define DEVICE) .*$", "", text, flags=re.M)
+    text = re.sub(r"\bDEVICE\b", "__device__ __forceinline__", text)
     for name, word, body in _BODIES:
         text = _with_body(text, name, word, body)
     element = re.search(r"using Element = (\w+16);", text)
@@ -270,6 +285,7 @@ def _on_host(text: str) -> str:
             transposed = str(("gradient" in name or "probs" in name) and not quarters).lower()
             text = _with_body(text, name, "", f"{_product(text, name)}, {transposed}, {widen});")
     text = re.sub(r"extern __shared__ .* (\w+)\[\];", r"unsigned char* \1 = shared_memory;", text)
+    text = _SHORT.sub("ATTNCC_INLINED", text)
     left = re.search(r"^.*\n.*\basm\b", re.sub(r"//.*", "", text), re.M)
     assert left is None, f"inline assembly without a stand-in: {left[0]}"
     return text
@@ -287,7 +303,7 @@ def _product(text: str, name: str) -> str:
 def _with_body(text: str, name: str, word: str, body: str) -> str:
     """The text with the bodies of the functions of that name, whose parameters hold `word`, replaced."""
     pieces, end = [], 0
-    for match in re.finditer(rf"(?:DEVICE|__forceinline__) [\w* ]+\b{name}\(([^;{{}}]*)\)[\w ]*\{{", text):
+    for match in re.finditer(rf"__forceinline__ [\w* ]+\b{name}\(([^;{{}}]*)\)[\w ]*\{{", text):
         if match.start() >= end and word in match[1]:
             pieces += [text[end : match.end()], f" {body} }}"]
             end = _closing(text, match.end())

@@ -193,3 +193,30 @@ def test_streams_count_for_themselves(causal: Any) -> None:
                 found.append(causal(*item[:3], cu_seqlens_q=item[3], cu_seqlens_kv=item[4]))
         torch.cuda.synchronize()
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+WINDOW_OF_KEY_HEAD = """attn 1
+variant window_of_key_head {
+    input width: i32[kv_head]
+    keep if q_pos - kv_idx < width[kv_h]
+}
+"""
+
+
+@pytest.mark.parametrize("widths", [(6000, 300), (300, 6000)])
+def test_key_heads_with_windows_of_their_own(widths: tuple[int, int]) -> None:
+    """Key heads have other numbers of tiles; once runs were made of the first one's. Twice, as counters stay."""
+    kernel: Any = attncc.compile(WINDOW_OF_KEY_HEAD, dtype="bf16", head_dim=64)
+    generator = torch.Generator("cuda").manual_seed(1)
+    q, k, v = (
+        torch.randn(2, heads, length, 64, generator=generator, device="cuda").bfloat16()
+        for heads, length in ((8, 1), (2, 6000), (2, 6000))
+    )
+    width = torch.tensor(widths, dtype=torch.int32, device="cuda")
+    keys = torch.arange(6000, device="cuda")
+    kept = (5999 - keys)[None] < width.repeat_interleave(4)[:, None]
+    exact = torch.nn.functional.scaled_dot_product_attention(
+        *(x.double() for x in (q, k, v)), attn_mask=kept[None, :, None], enable_gqa=True
+    )
+    for _ in range(2):
+        assert (kernel(q, k, v, width=width) - exact).abs().max() < 0.01

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
-import traceback
+import os
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from random import Random
 from typing import Any
 
@@ -16,15 +13,19 @@ import numpy as np
 from attncc.compiler import CompiledStore, load_specification
 from attncc.problem import Problem
 from attncc.problem.gradients import Gradients
+from attncc.runtime.cuda import nvrtc_pool
 from attncc.runtime.kernel import Kernel
 from attncc.runtime.store.store import Configuration
-from tests.random_variants.calls import parsed, random_call, random_problem, sorts
+from tests.random_variants.calls import draws, parsed, random_call, random_problem, sorts
+from tests.random_variants.findings import Finding
 from tests.random_variants.judgement import backward_faults, forward_faults
 from tests.random_variants.variants import random_variant
+from tests.random_variants.workers import Job
 
+KIND = "gpu"
+COMPILERS = 2  # processes of NVRTC for each that checks: neither the GPU nor Python waits for the other
 ARCH, DEVICE = "sm_90a", "cuda"
 LENGTHS, FEW_QUERIES = (1, 33, 64, 130, 300, 700), (1, 2, 4)
-DRAWS = 3
 DECODE_KEYS = 3000  # calls of few queries and so many keys run the decode pass
 
 
@@ -59,47 +60,23 @@ class Wanted:
         return random_problem(random, self.head_dims, packs=packs, lengths=LENGTHS)
 
 
-def run(seeds: range, jobs: int) -> int:
-    """Compiles all in processes first, so that this one finds them in the cache. Prints what is wrong."""
-    begun, wanted = time.monotonic(), [Wanted.of(seed) for seed in seeds]
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        failures = [failure for failure in pool.map(_compile, wanted) if failure]
-    print(f"{len(wanted)} variants compiled in {time.monotonic() - begun:.0f} s, {len(failures)} failed", flush=True)
-    wrong = 0
-    for failure in failures:
-        print(failure)
-    for item in wanted:
-        faults = _faults(item)
-        wrong += bool(faults)
-        if faults:
-            print(f"seed {item.seed} ({item.dtype}, {item.head_dims}): {'; '.join(faults)}", flush=True)
-    print(f"{wrong} of {len(wanted)} variants are wrong; {time.monotonic() - begun:.0f} s")
-    return int(wrong + len(failures) > 0)
+def job() -> Job:
+    """For processes that each compile their variants' kernels, and run them on one GPU beside each other."""
+    import torch  # noqa: F401  # takes seconds, which processes that fork from this one needn't spend
+
+    os.environ.setdefault(nvrtc_pool.JOBS, str(COMPILERS))
+    return Job(check, lambda seed: None, (KIND,))
 
 
-def _compile(wanted: Wanted) -> str:
-    """Into the cache. What went wrong, if anything did."""
-    try:
-        store = wanted.store()
-        store.compile_now()
-        (configuration,) = store.configurations
-        store.machine_codes(store.backward_plans(configuration, ARCH))
-    except Exception:  # the others are to be seen too
-        return f"seed {wanted.seed}: {traceback.format_exc()}"
-    return ""
-
-
-def _faults(wanted: Wanted) -> tuple[str, ...]:
-    """What three draws of arrays all show."""
-    try:
-        kernel, found = Kernel(wanted.store()), tuple[str, ...]()
-        for draw in range(DRAWS):
-            found = tuple(_of_draw(wanted, kernel, draw))
-            if not found:
-                return ()
-        return found
-    except Exception:  # the others are to be seen too
-        return (traceback.format_exc(),)
+def check(seed: int, kind: str) -> Finding | bool:
+    """Compiles the kernels of a variant and runs them: what all draws of arrays show, or that it is right."""
+    wanted = Wanted.of(seed)
+    kernel, faults = Kernel(wanted.store()), tuple[str, ...]()
+    for draw in range(draws(wanted.problem(Random(f"{seed} call")))):
+        faults = tuple(_of_draw(wanted, kernel, draw))
+        if not faults:
+            return True
+    return Finding(seed, kind, f"{wanted.dtype}, {wanted.head_dims}", faults)
 
 
 def _of_draw(wanted: Wanted, kernel: Any, draw: int) -> Iterator[str]:

@@ -17,14 +17,17 @@ from attncc.kernels.candidates import make_candidates
 from attncc.kernels.registry import backward_facts, forward_facts
 from attncc.schedule.plan import Build, KernelPlan
 from attncc.schedule.schedule import Schedule
-from tests.emulator.attention import Call, forward
+from tests.emulator import kernel
+from tests.emulator.attention import THREAD_BLOCKS, Call, forward
 from tests.emulator.backward import Results, backward
-from tests.random_variants.calls import RandomCall, parsed, random_call, random_problem, sorts
+from tests.random_variants.calls import RandomCall, draws, parsed, random_call, random_problem, sorts
+from tests.random_variants.findings import Finding
 from tests.random_variants.judgement import backward_faults, forward_faults
 from tests.random_variants.variants import random_variant
+from tests.random_variants.workers import Job
 
-DRAWS = 3  # what a defect of a kernel shows in all of
 LENGTHS = (1, 7, 33, 64, 90, 130)
+DECODE_LENGTHS, DECODE_KEYS = (1, 2, 3, 7, 64, 130), (1, 7, 64, 130, 200, 400, 600)  # several tiles for each block
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Trial:
     plan: KernelPlan
     dq_plan: KernelPlan | None = None
     ordered: bool = False
-    splits: int = 1
+    blocks: int = THREAD_BLOCKS  # of decode
+    order: int = 0  # in which those run (device.hpp)
 
     def _paired(self) -> bool:
         """Whether two thread blocks share loads."""
@@ -46,8 +50,8 @@ class Trial:
 
     def faults(self, given: RandomCall) -> Iterator[str]:
         call = Call(
-            given.q, given.k, given.v, given.cu, self.splits, given.scale, given.seed,
-            paired=self._paired(), inputs=given.inputs,
+            given.q, given.k, given.v, given.cu, scale=given.scale, seed=given.seed,
+            paired=self._paired(), blocks=self.blocks, order=self.order, inputs=given.inputs,
         )  # fmt: skip
         if not self.plan.is_backward:
             out, lse = forward(self.plan, call)
@@ -86,7 +90,8 @@ class _Wanted:
         return Trial("hopper", self.variant, self.plan("forward", "sm_90a"))
 
     def decode(self) -> Trial:
-        return Trial("decode", self.variant, self.plan("decode", "sm_90"), splits=self.random.choice((1, 2, 3)))
+        blocks, order = self.random.choice((1, 2, 3, 4, 7)), self.random.randrange(4)
+        return Trial("decode", self.variant, self.plan("decode", "sm_90"), blocks=blocks, order=order)
 
     def portable_backward(self) -> Trial:
         target = self.random.choice(("sm_80", "sm_90"))
@@ -143,17 +148,16 @@ def _settings(kind: str, random: Random) -> dict[str, Any]:
     return {}
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What is wrong with a kernel of a random variant."""
+def job(kinds: tuple[str, ...] = KINDS) -> Job:
+    """For processes that share what is compiled once, in the folder of temporary files."""
+    kernel.prepare()
+    return Job(check, forget, kinds)
 
-    seed: int
-    kind: str
-    tiles: str
-    faults: tuple[str, ...]
 
-    def __str__(self) -> str:
-        return f"seed {self.seed}, {self.kind} ({self.tiles}): {'; '.join(self.faults)}"
+def forget(seed: int) -> None:
+    """Removes what the kernels of a variant were compiled to."""
+    for path in kernel.prepare().glob(f"random_{seed}_*"):
+        path.unlink()
 
 
 def check(seed: int, kind: str) -> Finding | bool:
@@ -168,10 +172,10 @@ def check(seed: int, kind: str) -> Finding | bool:
     if found is None:
         return False
     packs = made.packs and random.random() < 0.3
-    lengths = (1, 2, 3, 7, 64, 130, 200) if kind == "decode" else LENGTHS
-    problem = random_problem(random, head_dims, packs=packs, lengths=lengths)
+    lengths, kv_lengths = (DECODE_LENGTHS, DECODE_KEYS) if kind == "decode" else (LENGTHS, LENGTHS)
+    problem = random_problem(random, head_dims, packs=packs, lengths=lengths, kv_lengths=kv_lengths)
     faults: tuple[str, ...] = ()
-    for draw in range(DRAWS):
+    for draw in range(draws(problem)):
         given = random_call(found.variant, problem, found.plan.dtype, seed, draw)
         faults = tuple(found.faults(given))
         if not faults:

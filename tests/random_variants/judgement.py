@@ -38,22 +38,29 @@ def backward_faults(variant: Variant, given: RandomCall, found: Gradients, dtype
     call = given.q, given.k, given.v
     exact = reference.backward(variant, given.dout, *call, dlse=given.dlse, **given.arguments)
     plain = reference.baseline_backward(variant, given.dout, *call, dlse=given.dlse, **given.arguments)
+    lse = _size_of_lse(variant, given) if dtype == "fp32" else 1
     for name in ("dq", "dk", "dv"):
         owned = _rows_of_sequences(given, keys=name != "dq")
         own, other, expected = (getattr(item, name)[..., owned, :] for item in (found, plain, exact))
-        yield from _fault(name, own, other, expected, dtype)
+        yield from _fault(name, own, other, expected, dtype, lse=lse)
     for name, gradient in found.inputs.items():
         rounding = max(EPSILON[dtype], float(ml_dtypes.finfo(given.inputs[name].dtype).eps))
         yield from _fault_of_sum(name, gradient, plain.inputs[name], exact.inputs[name], rounding)
 
 
-def _fault(name: str, found: Array, plain: Array, exact: Array, dtype: str) -> Iterator[str]:
-    """Of fp32 twice the limits, and the roundoff of lse: no operand is rounded, so what counts is how functions such as
-    tanh are computed, and that kernels find P again from a lse of 24 bits, where the baseline divides by the sum."""
+def _size_of_lse(variant: Variant, given: RandomCall) -> float:
+    _, lse = reference.forward(variant, given.q, given.k, given.v, **given.arguments)
+    return 1 if lse is None else max(1, float(np.abs(lse[np.isfinite(lse)]).max(initial=0)))
+
+
+def _fault(name: str, found: Array, plain: Array, exact: Array, dtype: str, *, lse: float = 1) -> Iterator[str]:
+    """Of fp32 twice the limits, and the roundoff of scores and of a lse of this size: no operand is rounded, so what
+    counts is how functions such as tanh are computed, and that kernels find P again from scores and a lse of 24 bits,
+    where the baseline divides by the sum of what has the same errors."""
     judged = reference.accuracy(found, plain, exact, dtype)
     slack, sizes = 1, np.zeros(1)
     if dtype == "fp32" and exact.size:
-        slack, sizes = 2, 2.0**-22 * np.abs(exact).ravel()
+        slack, sizes = 2, 2.0**-22 * lse * np.abs(exact).ravel()
     in_limits = judged.max_error <= slack * judged.max_limit + sizes.max()
     if not (in_limits and judged.mean_error <= slack * judged.mean_limit + sizes.mean()):
         yield f"{name}: {judged}"

@@ -107,9 +107,11 @@ class Decode(PortableForward):
     @property
     def knows_tiles(self) -> bool:
         """Whether each lane can tell how many tiles the rows of a sequence have. A search takes a whole warp: there,
-        and where heads differ, runs are equal shares of all keys."""
+        and where heads differ, of a group or key heads, runs are equal shares of all keys."""
         bounds = self.plan.rules.kv_begin, self.plan.rules.kv_end
-        return not self.heads_differ and not any(isinstance(node, ir.Search) for node in ir.walk(*bounds))
+        if self.heads_differ or "kv_h" in ir.reads(self.plan.variant, *bounds):
+            return False
+        return not any(isinstance(node, ir.Search) for node in ir.walk(*bounds))
 
     # ------------------------------------------------------------ shared memory
 

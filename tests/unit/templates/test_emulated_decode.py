@@ -86,6 +86,24 @@ def test_heads_with_masks_or_dropout_of_their_own(text: str, q_len: int) -> None
     check(plan, Call(*qkv(plan, (2, 6, q_len), (2, 2, 310)), seed=5, blocks=7, order=3))
 
 
+WINDOW_OF_KEY_HEAD = """attn 1
+variant window_of_key_head {
+    input width: i32[kv_head]
+    keep if q_pos - kv_idx < width[kv_h]
+}
+"""
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 7])
+def test_key_heads_with_masks_of_their_own(blocks: int) -> None:
+    """Each has another number of tiles, so runs are shares of all keys."""
+    plan = narrow(WINDOW_OF_KEY_HEAD)
+    assert not facts_of(plan).heads_differ
+    assert not facts_of(plan).knows_tiles
+    inputs = {"width": np.int32([300, 20])}
+    check(plan, Call(*qkv(plan, (2, 6, 2), (2, 2, 310)), inputs=inputs, blocks=blocks, order=1))
+
+
 CU = np.int32([0, 1, 1, 30, 31, 32, 33]), np.int32([0, 5, 12, 92, 92, 650, 651])
 
 
