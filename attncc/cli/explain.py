@@ -12,6 +12,7 @@ import click
 from ..diagnostics import AttnccError
 from ..quoting import json_text
 from .console import as_json, progress, report, rich_console, wrapped
+from .error_page import error_page
 from .files import check_element_types, load_specification
 from .options import (
     SPEC_FILE_OR_STDIN,
@@ -213,17 +214,6 @@ def _warn(explained: Explanation) -> None:
     found = little_kept(explained.plan.variant, explained.plan.rules, explained.kept_pairs, explained.computed_pairs)
     if found is not None:
         report([found], err=as_json())
-
-
-def error_page(code: str) -> str:
-    """The text of `docs/errors/<code>.md`; a usage error with the codes of the same phase if there is none."""
-    from .. import resources
-
-    pages = {path.stem: path for path in (resources.folder("docs") / "errors").glob("A*.md")}
-    if code not in pages:
-        near = sorted(name for name in pages if name[:2] == code[:2]) or sorted(pages)
-        raise click.UsageError(f"there is no diagnostic {code}; there are {', '.join(near)}")
-    return pages[code].read_text(encoding="utf-8").rstrip()
 
 
 def _explained(
