@@ -186,6 +186,7 @@ def _balance(
 
 def _shared_out(found: Balance, lengths: tuple[int, ...]) -> Iterator[str]:
     roof, total = found.roofline, sum(lengths)
+    arrays = "K, of which V is columns" if found.v_in_k else "K and V"
     yield (
         f"lengths        {_counted(len(lengths), 'cache')} of {min(lengths):,} to {max(lengths):,} keys, {total:,} in "
         f"all; the table above is for caches that all have {max(lengths):,}"
@@ -197,7 +198,7 @@ def _shared_out(found: Balance, lengths: tuple[int, ...]) -> Iterator[str]:
     shared = f"{found.cut:,} of {found.items:,} items (rows of a key head) are cut into {found.parts:,} parts"
     yield f"parts          {shared}; {found.part_bytes / 1e6:.3g} MB are written, and read to merge them"
     yield (
-        f"bound          {roof.bound_by}: {found.kv_bytes / 1e6:,.4g} MB of K and V, "
+        f"bound          {roof.bound_by}: {found.kv_bytes / 1e6:,.4g} MB of {arrays}, "
         f"{roof.memory_seconds * 1e6:.4g} us with all that moves; the tensor cores need "
         f"{roof.compute_seconds * 1e6:.4g} us"
     )
@@ -255,7 +256,7 @@ def _explained(
     if given["compiles"]:
         with progress("compiling"):
             plan, resources = _settled(next(item for item in kernels if item.build == plan.build))
-    drawn = plausible.drawn(variant, problem, given["seed"], given["given_inputs"])
+    drawn = plausible.of_mask(variant, problem, given["seed"], given["given_inputs"])
     inputs = {name: item.array for name, item in drawn.items()} | given["given_inputs"]
     with progress("counting"):
         return explain(plan, problem, inputs, device), resources, drawn
