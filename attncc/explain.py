@@ -34,7 +34,7 @@ from .schedule.target import TARGETS
 
 LATENTS = "V in K"  # the order of calls whose v is the first columns of k, where a kernel loads those once
 MOST_LINES = 32  # of a mask: of more nobody asks which leaves tiles PARTIAL, and each takes an analysis of its own
-MOST_NODES = 1_000  # the same of their conditions
+MOST_NODES = 500  # the same of their conditions
 # Operations of keep lines on pairs, for all that is counted: more takes seconds, and an estimate serves as well.
 MOST_WORK = 2e8
 

@@ -83,7 +83,8 @@ def html(variant: Variant, heading: str) -> str:
     shown = variant_picture(variant, problem, {name: item.array for name, item in drawn.items()})
     consts = ", ".join(f"{name} = {value}" for name, value in variant.consts)
     facts = [f"<code>const {escape(consts)}</code>"] if consts else []
-    facts += [f"<code>input {escape(item.declared.show())}</code>: {escape(item.how)}" for item in drawn.values()]
+    hows = {name: f": {escape(item.how)}" for name, item in drawn.items()}
+    facts += [f"<code>input {escape(item.show())}</code>{hows.get(item.name, '')}" for item in variant.inputs]
     lines = (
         f"<div><strong>{escape(heading)}</strong></div>",
         f'<div style="max-width: 50em">{escape(variant.documentation)}</div>' if variant.documentation else "",
