@@ -197,7 +197,8 @@ class ParsedVariant:
     ) -> Picture:
         """The mask and tiles of sequence `b` and query head `h`: in characters, in a notebook as a picture.
 
-        Inputs that aren't given are drawn from `seed`, as models bring them. AttnccError as in `mask`.
+        Inputs that the mask reads and that aren't given are drawn from `seed`, as models bring them. AttnccError as in
+        `mask`, and A630 where they would be too large.
         """
         for name, place, count in (("b", b, batch), ("h", h, num_heads)):
             if size_of(name, place) >= count:
@@ -212,7 +213,8 @@ class ParsedVariant:
             size_of("head_dim", head_dim),
         )
         blocks = {"block_q": size_of("block_q", block_q), "block_kv": size_of("block_kv", block_kv)}
-        arrays = plausible.arrays(self.variant, problem, seed, inputs)
+        drawn = plausible.of_mask(self.variant, problem, seed, inputs)
+        arrays = {name: item.array for name, item in drawn.items()} | inputs
         return variant_picture(self.variant, problem, arrays, **blocks, b=b, h=h)
 
     def _repr_html_(self) -> str:

@@ -21,7 +21,7 @@ from .evaluate import Array, Environment, evaluate
 from .executor.run import skips
 from .explain import capacity
 from .kernels.decode.facts import Decode
-from .kernels.registry import facts_of
+from .kernels.registry import facts_of, forward_facts
 from .problem import Problem
 from .problem import Sequence as Rows
 from .problem.arrays import environment, sequence_inputs
@@ -47,6 +47,7 @@ class Balance:
     parts: int  # partial results of these
     part_bytes: int  # that these write, and that are read again
     kv_bytes: int
+    v_in_k: bool  # its rows are the first columns of those of k, and counted once: the kernel can load them so
     roofline: Roofline
     one_count: int  # splits of each item, if all had one number of them, which the longest asks for
     one_count_busiest: int  # tiles, as `busiest`, then
@@ -81,7 +82,8 @@ def balance(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array], dev
             counts[item] += parts_of_item
     parts = sum(count for count in counts if count > 1)
     columns, element = plan.head_dim + plan.value_head_dim, DTYPE_BYTES[plan.dtype]
-    kv_bytes = sum(item.keys for item in items) * columns * plan.kv_bytes
+    v_in_k = forward_facts(plan).latent_stages > 0
+    kv_bytes = sum(item.keys for item in items) * (plan.head_dim if v_in_k else columns) * plan.kv_bytes
     part_rows = sum(items[number].rows * count for number, count in enumerate(counts) if count > 1)
     part_bytes = part_rows * (plan.stored_value_head_dim + 2) * _FLOAT_BYTES
     rows = sum(item.rows for item in items)
@@ -101,6 +103,7 @@ def balance(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array], dev
         parts=parts,
         part_bytes=part_bytes,
         kv_bytes=kv_bytes,
+        v_in_k=v_in_k,
         roofline=roofline(flops, traffic, device, element),
         one_count=one_count,
         one_count_busiest=_busiest([share.tiles for share in _splits(tiles, one_count)], resident),

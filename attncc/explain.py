@@ -25,7 +25,6 @@ from .kernels.decode.facts import Decode
 from .kernels.helpers.tile_lists import TileLists
 from .kernels.live_tiles import most_tiles
 from .kernels.registry import facts_of, forward_facts, kinds
-from .kernels.wide_forward.facts import WideForward
 from .problem import Problem
 from .problem.masks import bind_mask
 from .runtime.call.splits import choose_splits
@@ -34,7 +33,8 @@ from .schedule.schedule import Schedule
 from .schedule.target import TARGETS
 
 LATENTS = "V in K"  # the order of calls whose v is the first columns of k, where a kernel loads those once
-MOST_LINES = 64  # of a mask: of more nobody asks which leaves tiles PARTIAL, and each takes an analysis of its own
+MOST_LINES = 32  # of a mask: of more nobody asks which leaves tiles PARTIAL, and each takes an analysis of its own
+MOST_NODES = 500  # the same of their conditions
 # Operations of keep lines on pairs, for all that is counted: more takes seconds, and an estimate serves as well.
 MOST_WORK = 2e8
 
@@ -151,8 +151,7 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     bound = roofline(flops, traffic, device, element_bytes)
     orders = [Order("standard", None, flops, traffic.total, {}, bound)]
     orders += [tiled(name, of) for name, of in _tiled_plans(plan).items()]
-    facts = facts_of(plan)
-    if isinstance(facts, WideForward) and facts.latent_stages:
+    if forward_facts(plan).latent_stages:
         orders.append(tiled(LATENTS, plan, replace(work, v_in_k=True)))
     useful, partial = cost.useful_flops(work, kept), partial_tiles(plan, problem, inputs)
     return Explanation(plan, problem, device, pairs, kept, counted, useful, splits, tuple(orders), partial)
@@ -182,7 +181,7 @@ def partial_tiles(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any])
     """For each keep line the tiles, over all heads, that stay PARTIAL and would if there were no other line.
 
     So a tile may count for several lines; each is a reason why its mask must be evaluated. Not of windows, which begin
-    where all lines together say, nor of masks of more than `MOST_LINES`.
+    where all lines together say, nor of masks of more than `MOST_LINES` or `MOST_NODES`.
     """
     keeps = plan.variant.keeps
     if not skips(plan) or plan.rules.columns is not None or len(keeps) > MOST_LINES:
@@ -190,6 +189,8 @@ def partial_tiles(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any])
     if len(keeps) == 1:
         distinct = tallies(plan, problem, inputs)
         return (sum(tally.kinds[TileKind.PARTIAL] for tally in distinct) * (problem.batch // len(distinct)),)
+    if sum(1 for _ in walk(*(keep.condition for keep in keeps))) > MOST_NODES:
+        return ()
     alone = [_with_one(plan.variant, keep) for keep in keeps]
     count = _partial_alone if plan.grid_2d is None else _partial_tiles_alone
     return tuple(count(plan, alone, problem, inputs))

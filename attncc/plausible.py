@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 
 from . import synthetic
 from .analysis.algebra.ranges import Range, StaticRanges
+from .diagnostics import AttnccError, Diagnostic
 from .ir import Axis, Input, Load, Type, Variant, walk
 from .problem import Problem
 from .problem.facts import INPUT_DTYPES, numpy_dtype
 from .problem.inputs import POSITION_TAGS
+from .statements import by_input, mask_alone
 
 Array = NDArray[Any]
 
@@ -30,6 +32,7 @@ _MOST_SEGMENTS = 12
 _GLOBAL = 256  # of so many positions one is a global one
 _MOST_ENTRIES = 2**24
 _ROWS = 256
+MOST_DRAWN = 2**26  # entries of the inputs of a mask, for what people look at: about half a GB while they are drawn
 
 
 class Role(Enum):
@@ -72,6 +75,37 @@ def arrays(variant: Variant, problem: Problem, seed: int, given: Mapping[str, An
     return {name: item.array for name, item in drawn(variant, problem, seed, given).items()} | dict(given)
 
 
+def of_mask(variant: Variant, problem: Problem, seed: int, given: Mapping[str, Any]) -> dict[str, Drawn]:
+    """Of the inputs that the keep lines read those that aren't given.
+
+    AttnccError A630 where they would have more than `MOST_DRAWN` entries together.
+    """
+    mask = mask_alone(variant)
+    sized = _sized(mask, problem)
+    entries = {item.name: prod(synthetic.input_shape(item, problem)) for item in sized.inputs if item.name not in given}
+    if sum(entries.values()) > MOST_DRAWN:
+        raise _too_large(mask, entries, problem)
+    return drawn(mask, problem, seed, given)
+
+
+def _too_large(mask: Variant, entries: Mapping[str, int], problem: Problem) -> AttnccError:
+    largest = max(entries, key=entries.__getitem__)
+    count, total = len(entries), sum(entries.values())
+    inputs = f"{count} inputs that the mask reads have" if count > 1 else "an input that the mask reads has"
+    shape = ", ".join(map(str, synthetic.input_shape(mask.input(largest), problem)))
+    return AttnccError(
+        Diagnostic(
+            "A630",
+            f"{inputs} {total:,} entries, too many to draw",
+            mask.input(largest).span,
+            notes=(
+                f"at most {MOST_DRAWN:,} are drawn at random; `{largest}` alone has {entries[largest]:,}: [{shape}]",
+            ),
+            help="ask about shorter lengths or fewer heads and sequences, or give arrays",
+        )
+    )
+
+
 # -------------------------------------------------------------------- axes of any length
 
 
@@ -112,9 +146,11 @@ class _Looks:
 
     def __init__(self, variant: Variant, problem: Problem, sorts: Mapping[str, float]) -> None:
         self.problem = replace(problem, q_len=min(problem.q_len, _ROWS))
-        self._probe = synthetic.Probe(variant, self.problem, np.random.default_rng(0))
-        self._inputs = {item.name: self._probe.drawn(item, dict(sorts)) for item in variant.inputs}
-        self._pairs = self._probe.pairs() if 0 not in (problem.batch, problem.q_len, problem.kv_len) else None
+        self._variant, self._rng = variant, np.random.default_rng(0)
+        self._own = by_input(variant) if len(variant.inputs) > synthetic.MOST_TOGETHER else {}
+        probe = synthetic.Probe(variant, self.problem, self._rng)
+        self._inputs = {item.name: probe.drawn(item, dict(sorts)) for item in variant.inputs}
+        self._pairs = probe.pairs() if 0 not in (problem.batch, problem.q_len, problem.kv_len) else None
 
     def kept(self, name: str, change: Any) -> Array:
         """bool at each pair, where an input's array became `change` of it."""
@@ -122,7 +158,9 @@ class _Looks:
             return np.zeros(1, np.bool_)
         array = self._inputs[name]
         changed = np.broadcast_to(change(array), array.shape).astype(array.dtype)
-        return np.asarray(self._probe.seen({**self._inputs, name: changed}, self._pairs) != -np.inf)
+        own = self._own.get(name, self._variant)
+        values = {item.name: self._inputs[item.name] for item in own.inputs} | {name: changed}
+        return np.asarray(synthetic.Probe(own, self.problem, self._rng).seen(values, self._pairs) != -np.inf)
 
     def role(self, name: str) -> Role:
         least, most = (self.kept(name, lambda _, value=value: value).mean() for value in (0, self.problem.kv_len))

@@ -33,6 +33,7 @@ LONGEST_WIDE_CODE = 10_000  # of wide heads: it has the loop twice, and smaller 
 # slower family takes twice the time. Measured up to 64 bytes: docs/notebook/2026-11-spills.md.
 FEW_SPILLS = 256
 MOST_AT_ONCE = 3  # more candidates than that a kernel seldom needs
+MOST_TOO_LONG = 2  # candidates of a kernel that the compiler is ended for: others would take as long
 # What says of a candidate that it can't be, while others may: more shared memory than there is, too much time or memory
 # for NVRTC, and two accounts of what it takes that differ.
 _NOT_JUDGED = {"A406", "A907", "A908", "A909"}
@@ -88,6 +89,10 @@ class _Attempt(NamedTuple):
         if isinstance(self.found, AttnccError):
             return self.found.diagnostics[0].message
         return troubles(self.found, self.plan)
+
+    @property
+    def took_too_long(self) -> bool:
+        return isinstance(self.found, AttnccError) and self.found.diagnostics[0].code == "A907"
 
     @property
     def serves(self) -> bool:
@@ -176,6 +181,8 @@ def _tried(candidates: Candidates, texts: _Texts, at_once: int) -> Settled:
     attempts: list[_Attempt] = []
     for attempt in texts.attempts(min(at_once, MOST_AT_ONCE)):
         attempts.append(attempt)
+        if sum(item.took_too_long for item in attempts) == MOST_TOO_LONG:
+            break
         if not attempt.troubles or (texts.family_ends(len(attempts)) and any(item.serves for item in attempts)):
             break
     best = min(attempts, key=_badness)

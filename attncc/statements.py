@@ -5,11 +5,13 @@ The dense reference and the CPU executor both stand on these; the kernels have t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from .evaluate import Array, Environment, evaluate
 from .first_query import first_query
-from .ir import Expr, Keep, Let, Load, Score, Symbol, Type, Variant, apply, reads, symbol
+from .ir import Expr, Keep, Let, Load, Score, Symbol, Type, Variant, apply, needs, reads, symbol
 
 # The built-in that indexes an axis with the tag, where there is only one.
 AXIS_INDEX = {"batch": "b", "head": "h", "kv_head": "kv_h"}
@@ -19,6 +21,38 @@ def keep_condition(variant: Variant) -> Expr | None:
     """All keep lines as one condition; None where the variant keeps everything."""
     conditions = [keep.condition for keep in variant.keeps]
     return apply("and", *conditions) if len(conditions) > 1 else next(iter(conditions), None)
+
+
+def mask_alone(variant: Variant) -> Variant:
+    """The variant with its keep lines and what these read: lets, inputs, and the scale where they read `scale`."""
+    return _with_lines(replace(variant, sink=None, dropout=None), variant.keeps)
+
+
+def by_input(variant: Variant) -> dict[str, Variant]:
+    """For each input the variant with those of its keep and score lines that read it, themselves or through lets."""
+    lines: tuple[Keep | Score, ...] = (*variant.keeps, *variant.scores)
+    read = [(line, reads(variant, _value(line))) for line in lines]
+    return {
+        item.name: _with_lines(variant, [line for line, names in read if item.name in names]) for item in variant.inputs
+    }
+
+
+def _with_lines(variant: Variant, lines: Sequence[Keep | Score]) -> Variant:
+    """With these keep and score lines alone, the lets that they read, and the inputs that all of that reads."""
+    roots = [_value(line) for line in lines]
+    wanted = {id(line) for line in (*lines, *needs(variant, *roots))}
+    scale = variant.scale if "scale" in reads(variant, *roots) else None
+    names = reads(variant, *roots, *filter(None, (scale, variant.dropout))) | {variant.sink}
+    return replace(
+        variant,
+        statements=tuple(item for item in variant.statements if id(item) in wanted),
+        inputs=tuple(item for item in variant.inputs if item.name in names),
+        scale=scale,
+    )
+
+
+def _value(line: Keep | Score) -> Expr:
+    return line.condition if isinstance(line, Keep) else line.value
 
 
 def scored(variant: Variant, environment: Environment, score: Array) -> Array:

@@ -14,7 +14,7 @@ from .problem.arrays import environment
 from .problem.facts import INPUT_DTYPES, KERNEL_DTYPES, numpy_dtype
 from .problem.inputs import merges, passed_axes
 from .problem.problem import Problem, Sequence
-from .statements import keep_condition, scored
+from .statements import by_input, keep_condition, scored
 
 Array = NDArray[Any]
 
@@ -121,6 +121,7 @@ def _floats(variant: Variant, declared: Input, shape: tuple[int, ...], rng: np.r
 _PROBES = 2048  # pairs at which a variant is looked at
 _BLOCK = 64
 _ROWS = 256  # query rows that suffice to choose
+MOST_TOGETHER = 8  # open choices: of more, each is looked at by the lines that read its input
 
 
 def sorts_of(variant: Variant, problem: Problem, kv_len: int) -> dict[str, Sort]:
@@ -131,8 +132,9 @@ def sorts_of(variant: Variant, problem: Problem, kv_len: int) -> dict[str, Sort]
     if not open_choices or 0 in (problem.batch, problem.q_len, kv_len):
         return sorts
     small = Problem(problem.batch, problem.num_heads, problem.num_kv_heads, min(problem.q_len, _ROWS), kv_len, 64, 64)
-    probe = Probe(variant, small, np.random.default_rng(0))
+    rng, alone = np.random.default_rng(0), by_input(variant) if len(open_choices) > MOST_TOGETHER else {}
     for item in open_choices * (1 + (len(open_choices) > 1)):  # twice: what matters may depend on the others
+        probe = Probe(alone.get(item.name, variant), small, rng)
         effects = [probe.effect(item, {**sorts, item.name: sort}) for sort in choices[item.name]]
         sorts[item.name] = choices[item.name][int(np.argmax(effects))]
     return sorts

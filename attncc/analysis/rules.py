@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 from ..ir import Expr, Load, Symbol, walk
 
@@ -83,11 +84,11 @@ class TileRules:
     sorted_hints: tuple[str, ...] = ()  # inputs whose hint `nondecreasing` the rules test, as `sorted_name` says
     columns: tuple[Expr, Expr] | None = None  # of a 2-D grid, where tiles are windows: begin <= kv_idx % width < end
 
-    @property
+    @cached_property  # each of a kernel's facts asks
     def reads_keys(self) -> bool:
         """Whether the test of a tile reads tensors at its keys."""
-        loads = (node for node in walk(self.any_kept, self.all_kept) if isinstance(node, Load))
-        names = {part.name for load in loads for part in walk(load) if isinstance(part, Symbol)}
+        loads = [node for node in walk(self.any_kept, self.all_kept) if isinstance(node, Load)]
+        names = {part.name for part in walk(*loads) if isinstance(part, Symbol)}
         return not names.isdisjoint(("kv_first", "kv_last"))
 
     @property

@@ -12,7 +12,7 @@ from ..diagnostics import AttnccError, Diagnostic
 from ..quoting import json_text, printable
 from .console import as_json, report, wrapped
 from .files import source
-from .options import SPEC_FILE_OR_STDIN, define_option, format_option, imports_option
+from .options import SPEC_FILE_OR_STDIN, define_option, format_option, imports_option, stdin_once
 
 if TYPE_CHECKING:
     from ..analysis.rules import TileRules
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("check", short_help="Check names, types, masks and schedules.")
-@click.argument("files", nargs=-1, required=True, type=SPEC_FILE_OR_STDIN)
+@click.argument("files", nargs=-1, required=True, type=SPEC_FILE_OR_STDIN, callback=stdin_once)
 @define_option
 @imports_option
 @format_option

@@ -12,6 +12,7 @@ import click
 from ..diagnostics import AttnccError
 from ..quoting import json_text
 from .console import as_json, progress, report, rich_console, wrapped
+from .error_page import error_page
 from .files import check_element_types, load_specification
 from .options import (
     SPEC_FILE_OR_STDIN,
@@ -185,6 +186,7 @@ def _balance(
 
 def _shared_out(found: Balance, lengths: tuple[int, ...]) -> Iterator[str]:
     roof, total = found.roofline, sum(lengths)
+    arrays = "K, of which V is columns" if found.v_in_k else "K and V"
     yield (
         f"lengths        {_counted(len(lengths), 'cache')} of {min(lengths):,} to {max(lengths):,} keys, {total:,} in "
         f"all; the table above is for caches that all have {max(lengths):,}"
@@ -196,7 +198,7 @@ def _shared_out(found: Balance, lengths: tuple[int, ...]) -> Iterator[str]:
     shared = f"{found.cut:,} of {found.items:,} items (rows of a key head) are cut into {found.parts:,} parts"
     yield f"parts          {shared}; {found.part_bytes / 1e6:.3g} MB are written, and read to merge them"
     yield (
-        f"bound          {roof.bound_by}: {found.kv_bytes / 1e6:,.4g} MB of K and V, "
+        f"bound          {roof.bound_by}: {found.kv_bytes / 1e6:,.4g} MB of {arrays}, "
         f"{roof.memory_seconds * 1e6:.4g} us with all that moves; the tensor cores need "
         f"{roof.compute_seconds * 1e6:.4g} us"
     )
@@ -213,17 +215,6 @@ def _warn(explained: Explanation) -> None:
     found = little_kept(explained.plan.variant, explained.plan.rules, explained.kept_pairs, explained.computed_pairs)
     if found is not None:
         report([found], err=as_json())
-
-
-def error_page(code: str) -> str:
-    """The text of `docs/errors/<code>.md`; a usage error with the codes of the same phase if there is none."""
-    from .. import resources
-
-    pages = {path.stem: path for path in (resources.folder("docs") / "errors").glob("A*.md")}
-    if code not in pages:
-        near = sorted(name for name in pages if name[:2] == code[:2]) or sorted(pages)
-        raise click.UsageError(f"there is no diagnostic {code}; there are {', '.join(near)}")
-    return pages[code].read_text(encoding="utf-8").rstrip()
 
 
 def _explained(
@@ -265,7 +256,7 @@ def _explained(
     if given["compiles"]:
         with progress("compiling"):
             plan, resources = _settled(next(item for item in kernels if item.build == plan.build))
-    drawn = plausible.drawn(variant, problem, given["seed"], given["given_inputs"])
+    drawn = plausible.of_mask(variant, problem, given["seed"], given["given_inputs"])
     inputs = {name: item.array for name, item in drawn.items()} | given["given_inputs"]
     with progress("counting"):
         return explain(plan, problem, inputs, device), resources, drawn

@@ -10,11 +10,11 @@ import click
 from ..quoting import printable
 from .console import as_json
 from .files import replace_text, source
-from .options import OWN_FILE_OR_STDIN, STDIN, format_option
+from .options import OWN_FILE_OR_STDIN, STDIN, format_option, stdin_once
 
 
 @click.command("fmt", short_help="Lay files out in the one standard way.")
-@click.argument("files", nargs=-1, required=True, type=OWN_FILE_OR_STDIN)
+@click.argument("files", nargs=-1, required=True, type=OWN_FILE_OR_STDIN, callback=stdin_once)
 @click.option("--check", is_flag=True, help="Write nothing; show what would change, and exit with 1 if anything would.")
 @format_option
 @click.pass_context

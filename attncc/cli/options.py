@@ -63,6 +63,13 @@ SPEC_FILE = SpecFile()
 SPEC_FILE_OR_STDIN = SpecFile(stdin=True)
 
 
+def stdin_once(ctx: click.Context, param: click.Parameter, files: tuple[Path, ...]) -> tuple[Path, ...]:
+    """The files of a command that takes several. A usage error for a second `-`: it would read nothing."""
+    if files.count(STDIN) > 1:
+        raise click.BadParameter("`-` is there twice, and stdin can be read once", ctx, param)
+    return files
+
+
 def parse_value(text: str) -> int | float | bool:
     """A value as in a `.attn` file: true, false, an int (also as in 0xff), a float. ValueError on anything else."""
     if text in ("true", "false"):

@@ -103,7 +103,7 @@ def _draw(file: Path, png: Path | None, svg: Path | None, given: dict[str, Any])
     variant = load_specification(file, given).variant
     check_element_types(variant, given["given_inputs"])
     with progress("drawing"):
-        inputs = plausible.drawn(variant, problem, given["seed"], given["given_inputs"])
+        inputs = plausible.of_mask(variant, problem, given["seed"], given["given_inputs"])
         arrays = {name: item.array for name, item in inputs.items()} | given["given_inputs"]
         blocks = {"block_q": given["block_q"], "block_kv": given["block_kv"]}
         drawn = variant_picture(variant, problem, arrays, **blocks, b=b, h=h)

@@ -27,13 +27,26 @@ KEEP_SHAPE = frozenset(
     {"to", "cuda", "cpu", "contiguous", "clone", "detach", "requires_grad_", "int", "long", "bool", "float", "half",
      "bfloat16", "type", "type_as", "abs", "neg", "exp", "log", "sqrt", "sigmoid", "softmax", "cumsum"}
 )  # fmt: skip
-_KEEPS_DTYPE = ("to", "cuda", "cpu", "contiguous", "clone", "detach", "flatten", "view", "reshape", "Parameter")
+_OF_ARGUMENT = ("Parameter", "repeat_interleave")  # functions: of their first argument
+_KEEPS_DTYPE = ("to", "cuda", "cpu", "contiguous", "clone", "detach", "flatten", "view", "reshape", *_OF_ARGUMENT)
+_PROMOTED = ("bool", "i32", "i64", "f16", "bf16", "f32")  # of two, the later one
 
 
 def dtype(node: ast.expr) -> str | None:
     """The `.attn` dtype of `torch.zeros(n, dtype=torch.int32)`, `x.to(torch.bool)`, `torch.randn(n)`, else None."""
-    if not isinstance(node, ast.Call):
-        return None
+    match node:
+        case ast.Compare():
+            return "bool"
+        case ast.UnaryOp():
+            return dtype(node.operand)
+        case ast.BinOp():
+            return _of_both(node)
+        case ast.Call():
+            return _of_call(node)
+    return None
+
+
+def _of_call(node: ast.Call) -> str | None:
     named = [item.value for item in node.keywords if item.arg == "dtype"]
     function = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     if named or function == "to":
@@ -46,8 +59,22 @@ def dtype(node: ast.expr) -> str | None:
         return "f32" if function == "arange" and any(map(_is_float, node.args)) else _MADE_BY[function]
     if function not in _KEEPS_DTYPE:
         return None
-    inner = node.args[0] if function == "Parameter" and node.args else getattr(node.func, "value", node)
+    inner = node.args[0] if function in _OF_ARGUMENT and node.args else getattr(node.func, "value", node)
     return dtype(inner)
+
+
+def _of_both(node: ast.BinOp) -> str | None:
+    """Of arithmetic: the wider of two dtypes of one sort, as torch promotes them. A number makes ints floats alone."""
+    sides = [dtype(side) for side in (node.left, node.right) if not isinstance(side, ast.Constant)]
+    if None in sides or not sides:
+        return None
+    if {"f16", "bf16"} <= {*sides}:
+        return "f32"
+    widest = max(map(str, sides), key=_PROMOTED.index)
+    if widest == "bool" and len(sides) == 1:  # beside a number
+        widest = "i64"
+    is_float = isinstance(node.op, ast.Div) or any(map(_is_float, (node.left, node.right)))
+    return "f32" if is_float and widest in ("bool", "i32", "i64") else widest
 
 
 def is_parameter(node: ast.expr) -> bool:

@@ -205,6 +205,11 @@ class ForwardFacts(Facts):
         return self.plan.tests_tiles and not self.tile_lists
 
     @property
+    def latent_stages(self) -> int:
+        """Tiles of K in flight where V is its first columns, which are loaded once. 0: V is loaded for itself."""
+        return 0
+
+    @property
     def aligns_tiles(self) -> bool:
         """Whether tiles of keys begin at multiples of block_kv. Else those of a block begin with its first key."""
         return True

@@ -26,7 +26,7 @@ def guess(asked: Asked, tiles: Tiles, needed: int, *, smaller: int, most_pairs: 
     if asked.grid_2d is not None:
         return min(below, key=lambda number: _work_in_2d(asked, tiles.choices[number]))
     if tests_tiles:
-        first = next((number for number in below if suits(asked.plan(tiles.choices[number]))), first)
+        first = next((number for number in below if suits(asked.variant, tiles.choices[number].block_kv)), first)
     if most_pairs is None or not tests_ids(asked.variant) or key_blocks(asked.variant):
         return first
     small = (number for number in range(first, last + 1) if _pairs(tiles.choices[number]) <= most_pairs)

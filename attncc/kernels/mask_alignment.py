@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ..ir import Apply, Const, Expr, Local, Symbol, Variant, needs, walk
-from ..schedule.plan import KernelPlan
 
 _LEAST = 16  # smaller blocks are finer than any tile
 
 
-def suits(plan: KernelPlan) -> bool:
+def suits(variant: Variant, block_kv: int) -> bool:
     """Whether each block of keys that a keep line divides positions by is a whole number of tiles, or the other way."""
-    return all(block % plan.block_kv == 0 or plan.block_kv % block == 0 for block in key_blocks(plan.variant))
+    return all(block % block_kv == 0 or block_kv % block == 0 for block in key_blocks(variant))
 
 
+@lru_cache(maxsize=64)
 def key_blocks(variant: Variant) -> frozenset[int]:
     """The constants c of kv_idx // c in keep lines, lets included."""
     roots = [keep.condition for keep in variant.keeps]

@@ -24,7 +24,9 @@ MAX_CANDIDATES = 64  # of a knob
 # Work that grows faster than the text. Each limit is what `attncc check` does in about two seconds on one core.
 MAX_COMBINATIONS = 512  # of candidates, of all schedules of a file: each is judged as a plan of its own, in about 1 ms
 MAX_STEPS_OF_FILE = 100_000  # expressions lowered, of all variants: masks and loops within loops multiply
-MAX_KEEP_PARTS = 6_000  # of the keep lines of all variants, masks and lets written out: each line is solved for bounds
+# Of the keep lines of all variants, masks and lets written out: each line is solved for bounds, and commands that
+# choose tiles do so for several. Shipped specs have at most 418.
+MAX_KEEP_PARTS = 3_000
 MAX_TILE_PARTS = 8_000  # those of each schedule's variant, times the tiles that its candidates have: one analysis each
 
 # What a kernel computes for a pair: shipped specs have at most 130. With it grows all that is proven and printed for

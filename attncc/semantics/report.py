@@ -55,7 +55,7 @@ class Report:
     @property
     def lacks_masks(self) -> bool:
         """Whether an import went wrong, so that masks may be missing through no fault of who calls them."""
-        return any(item.code.startswith("A0") or item.code in ("A107", "A108") for item in self.found.items)
+        return any(item.code.startswith("A0") or item.code in ("A107", "A108", "A115") for item in self.found.items)
 
     def in_order(self) -> Diagnostics:
         """All diagnostics: files in the order in which they came up, each from top to bottom."""

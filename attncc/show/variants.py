@@ -79,11 +79,12 @@ def _keep(condition: Expr | None, environment: Environment, h: int) -> Callable[
 def html(variant: Variant, heading: str) -> str:
     """What a notebook shows: a heading, documentation, consts and inputs, a picture for inputs as models bring them."""
     problem = Problem(1, 1, 1, LENGTH, LENGTH, 64, 64)
-    drawn = plausible.drawn(variant, problem, 0, {})
+    drawn = plausible.of_mask(variant, problem, 0, {})
     shown = variant_picture(variant, problem, {name: item.array for name, item in drawn.items()})
     consts = ", ".join(f"{name} = {value}" for name, value in variant.consts)
     facts = [f"<code>const {escape(consts)}</code>"] if consts else []
-    facts += [f"<code>input {escape(item.declared.show())}</code>: {escape(item.how)}" for item in drawn.values()]
+    hows = {name: f": {escape(item.how)}" for name, item in drawn.items()}
+    facts += [f"<code>input {escape(item.show())}</code>{hows.get(item.name, '')}" for item in variant.inputs]
     lines = (
         f"<div><strong>{escape(heading)}</strong></div>",
         f'<div style="max-width: 50em">{escape(variant.documentation)}</div>' if variant.documentation else "",

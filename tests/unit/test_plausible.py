@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
-from attncc.plausible import Drawn, arrays, drawn
+from attncc.plausible import MOST_DRAWN, Drawn, arrays, drawn, of_mask
 from attncc.problem import Problem
 from attncc.semantics.load import load
 from attncc.source import SourceFile
@@ -108,3 +109,38 @@ def test_seeds_repeat() -> None:
     one, same, other = (drawn(of, DENSE, seed, {})["doc"].array for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
+
+
+def test_of_a_mask_only_what_it_reads_is_drawn() -> None:
+    bias = "\n".join(f"input t{i}: f32[batch, head, q, kv]" for i in range(9))
+    lines = f"{bias}\ninput width: i32\ninput doc: i32[batch, pos]\nlet far = t8[b, h, q_idx, kv_idx] > 0.0"
+    mask = "keep if same_document(doc)\nkeep if q_pos - kv_idx < width"
+    scores = "\n".join(f"score = score + t{i}[b, h, q_idx, kv_idx]" for i in range(8))
+    found = of_mask(variant(f"{lines}\n{mask}\n{scores}"), DENSE, 0, {})
+    assert list(found) == ["width", "doc"]
+    assert found["doc"].how.startswith("the numbers of segments")
+    assert list(of_mask(variant(f"{lines}\n{mask}\nkeep if far"), Problem(1, 1, 1, 64, 64, 64, 64), 0, {})) == [
+        "t8",
+        "width",
+        "doc",
+    ]
+
+
+def test_inputs_too_large_to_draw_are_refused_before_any_is_drawn() -> None:
+    large = variant("input near: bool[head, q, kv]\ninput w: i32\nkeep if near[h, q_idx, kv_idx] or kv_idx < w")
+    problem = Problem(1, 16, 16, 4096, 4096, 64, 64)
+    with pytest.raises(AttnccError) as refused:
+        of_mask(large, problem, 0, {})
+    (found,) = refused.value.diagnostics
+    assert found.code == "A630" and found.span is not None and found.span.text.startswith("input near")
+    assert f"{16 * 4096**2 + 1:,} entries" in found.message and "[16, 4096, 4096]" in found.notes[0]
+    given = np.zeros((16, 4096, 4096), np.bool_)
+    assert list(of_mask(large, problem, 0, {"near": given})) == ["w"]
+    assert MOST_DRAWN >= 2 * 4096**2
+
+
+def test_what_each_of_many_inputs_is_for_is_seen_from_its_own_lines() -> None:
+    inputs = "\n".join(f"input doc{i}: i32[batch, pos]" for i in range(12))
+    lines = "\n".join(f"keep if same_document(doc{i})" for i in range(12))
+    found = drawn(variant(f"{inputs}\n{lines}"), DENSE, 0, {})
+    assert all(item.how.startswith("the numbers of segments") for item in found.values())

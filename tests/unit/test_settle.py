@@ -229,6 +229,17 @@ def test_what_takes_too_much_to_compile_is_passed_by(compiler: Compiler) -> None
         settled(compiler, candidates(family="hopper", skip="never"), dict.fromkeys([first, second, *others], too_long))
 
 
+def test_two_candidates_that_take_too_long_are_enough(compiler: Compiler) -> None:
+    """So a kernel is given up within twice the limit of one, however many tiles there are."""
+    too_long = AttnccError(Diagnostic("A907", "NVRTC didn't compile it"))
+    first, second, third, *others = tiles_of(candidates(family="hopper", skip="never"))
+    with pytest.raises(AttnccError, match="A907"):
+        settled(compiler, candidates(family="hopper", skip="never"), dict.fromkeys([first, second], too_long))
+    assert compiler.begun == [first, second] and others
+    spills = settled(compiler, candidates(family="hopper", skip="never"), {first: 8, second: too_long, third: too_long})
+    assert spills.plan.tiles == first and len(spills.rejected) == 2
+
+
 def test_the_table_saves_the_tries(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     of = candidates(family="hopper")
     first, second, third, *_ = tiles_of(of)

@@ -22,6 +22,7 @@ from .plain import plain
 from .values import WRAPS, Truth
 
 _ANY_KEYS = 1 << 30  # a range of keys is no longer
+_ROW_KEYS = 64  # of the tiles in which a row alone is looked at: bounds go over all keys, whatever it is
 _MOST_PAIRS = 4096  # of limits that are compared, to tell whether a row keeps some key
 _MOST_DEEP = 48  # levels of what rules say of a tile: deeper ones take the CUDA compiler minutes
 _MOST_SEARCHES = 16  # by the bounds of a block: each is some hundred instructions in every kernel, and takes turns
@@ -55,7 +56,7 @@ def _of_tiles(variant: Variant, block_q: int, block_kv: int, inner: str, *, sear
         rules = _where(holds, rules, _bounds_alone(variant, (block_q, block_kv), inner))
     elif presumed:
         rules, _ = _analysed(variant, (block_q, block_kv), inner, HintUse.IGNORED)
-    if rules.full_end != const(0) and _rows_never_empty(variant, block_kv):
+    if rules.full_end != const(0) and _rows_never_empty(variant):
         rules = replace(rules, rows_never_empty=True)
     return _with_tables(variant, rules)
 
@@ -305,9 +306,10 @@ def _within(algebra: Algebra, found: IndexRange, length: Expr) -> tuple[Expr, Ex
 # -------------------------------------------------------------------- rows that can't be empty
 
 
-def _rows_never_empty(variant: Variant, block_kv: int) -> bool:
+@lru_cache(maxsize=64)  # it is said of the mask, whatever tiles are asked about
+def _rows_never_empty(variant: Variant) -> bool:
     """Whether each row alone has a range of keys in which all are kept, at least one of them below kv_len >= 1."""
-    mask = _lower(variant, 1, block_kv)
+    mask = _lower(variant, 1, _ROW_KEYS)
     algebra, full = mask.box.algebra, Solver(mask.box).of(mask.kept).full
     ends = [] if full.end is None else [full.end]
     begins = [] if full.begin is None else [full.begin]

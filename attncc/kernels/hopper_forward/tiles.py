@@ -100,8 +100,7 @@ def _for_low_pressure(asked: Asked) -> Iterator[Choice]:
     dims = *build.padded_head_dims, build.element_bytes
     for tiles in filter(None, (window_tiles(keys, *dims), low_pressure_tiles(*dims))):
         found = _choose(asked.settings, build, tiles)
-        plan = asked.plan(found)
-        if asked.grid_2d is not None or not plan.tests_tiles or suits(plan):
+        if asked.grid_2d is not None or suits(asked.variant, found.block_kv) or not asked.plan(found).tests_tiles:
             yield found
 
 

@@ -27,7 +27,7 @@ from . import nvrtc_worker
 SECONDS = "ATTNCC_COMPILE_SECONDS"  # environment: what one compilation may take
 GIBIBYTES = "ATTNCC_COMPILE_GIB"  # environment: the address space of one of these processes
 JOBS = "ATTNCC_COMPILE_JOBS"  # environment: how many of these processes there are
-_DEFAULT_SECONDS, _DEFAULT_GIBIBYTES = 600.0, 8.0  # large kernels take 10 s and 0.2 GiB
+_DEFAULT_SECONDS, _DEFAULT_GIBIBYTES = 300.0, 8.0  # large kernels take 10 s and 0.2 GiB, on a quiet core
 # All that a compiler's process gets of the environment: what finds libraries and files, and the allocator's settings.
 # No LD_PRELOAD, and no NVRTC_*, with which NVRTC changes its options.
 _PASSED_ON = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "GLIBC_TUNABLES")

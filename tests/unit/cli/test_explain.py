@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +67,29 @@ def test_lengths_that_cannot_be(given: tuple[object, ...], text: str) -> None:
 @pytest.mark.parametrize("given", ["A9999", "e203", "203"])
 def test_what_is_nearly_a_code(given: str) -> None:
     assert f"{given} is no code" in run("explain", given, status=2).output
+
+
+def test_latents_are_counted_once_by_kernels_with_tma_too() -> None:
+    """V of MLA is columns of K: the table has such calls, and the bytes of caches are those of K."""
+    sizes = ["--head-dim", "576:512", "--heads", 128, "--kv-heads", 1, "--kv-len", 512, "--no-compile"]
+    for arch, family in (("sm_90a", "hopper_wide"), ("sm_80", "wide")):
+        asked = ["explain", "mla_decode", *sizes, "--q-len", 1, "--kv-lens", "100,512", "--arch", arch]
+        found = json.loads(run(*asked, "--format", "json").stdout)
+        orders = {order["name"]: order for order in found["orders"]}
+        assert orders["V in K"]["bytes_moved"] < orders["q_outer"]["bytes_moved"], family
+        items = found["lengths"]["items"] // 2  # blocks of rows of each cache
+        assert found["lengths"]["v_in_k"] and found["lengths"]["kv_bytes"] == items * (100 + 512) * 576 * 2
+    assert "MB of K, of which V is columns" in unwrapped(*asked)
+
+
+def test_score_inputs_are_not_drawn(tmp_path: Path) -> None:
+    """60 inputs by pair took 20 GB, of which no figure speaks."""
+    inputs = "\n".join(f"input t{i}: f32[batch, head, q, kv]" for i in range(60))
+    scores = "\n".join(f"score = score + t{i}[b, h, q_idx, kv_idx]" for i in range(60))
+    path = tmp_path / "pairs.attn"
+    path.write_text(f"attn 1\nvariant v {{\n{inputs}\n{scores}\n}}\n")
+    assert json.loads(run("explain", path, "--no-compile", "--format", "json").stdout)["drawn"] == {}
+    path.write_text(f"attn 1\nvariant v {{\n{inputs}\nkeep if t0[b, h, q_idx, kv_idx] > t1[b, h, q_idx, kv_idx]\n}}\n")
+    shown = run("explain", path, "--no-compile", status=1).output
+    assert "error[A630]: 2 inputs that the mask reads have 536,870,912 entries" in shown
+    assert "too many to draw" in run("show", path, "--heads", 64, status=1).output

@@ -33,6 +33,12 @@ def test_fmt_writes_what_it_reads_to_stdout() -> None:
     assert "+    keep" in run("fmt", "--check", "-", given=SPEC.replace("    keep", "keep"), status=1).stdout
 
 
+@pytest.mark.parametrize("command", ["check", "fmt"])
+def test_stdin_is_read_once(command: str) -> None:
+    shown = run(command, "-", "-", given=SPEC, status=2).output
+    assert "`-` is there twice" in shown and "error[" not in shown
+
+
 @pytest.mark.parametrize("stage", ["ast", "ir", "rules"])
 def test_show_and_explain_read_stdin(stage: str) -> None:
     assert "mine" in run("show", "-", given=SPEC).output

@@ -250,7 +250,7 @@ def test_imports_follow_the_command_line(tmp_path: Path, allowed: bool) -> None:
     async def scene(editor: Editor) -> None:
         uri = editor.open(tmp_path / "own" / "mine.attn", text)
         found = await editor.diagnostics(uri, 1)
-        assert {item.code for item in found} == (set() if allowed else {"A102", "A115"})
+        assert {item.code for item in found} == (set() if allowed else {"A115"})
         assert allowed or "--allow-imports DIR" in found[0].message
         place = types.DefinitionParams(**at(uri, text, "far()"))
         target = await editor.client.text_document_definition_async(place)

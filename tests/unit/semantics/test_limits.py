@@ -46,7 +46,7 @@ IN = {
     "name": f"variant {'v' * MAX_NAME} {{}}",
     "candidates": wide(limits.MAX_CANDIDATES),
     "combinations": wide(8, 8, 8),
-    "keep lines": variant(many("keep if q_pos + @ >= kv_idx or q_pos < @", 370)),
+    "keep lines": variant(many("keep if q_pos + @ >= kv_idx or q_pos < @", 330)),
     "long comment": "#" * (MAX_BYTES - 100),
 }
 OUT = {

@@ -39,7 +39,7 @@ def test_what_is_proven(lines: tuple[str, ...], found: KeptRows) -> None:
 
 
 def test_of_long_masks_nothing_is_proven() -> None:
-    line = " or ".join(f"kv_idx % 10007 == {i}" for i in range(1000))
+    line = " or ".join(f"kv_idx % {10007 + i} == {i}" for i in range(580))
     assert kept_rows(variant_of(f"keep if {line}")) is KeptRows.NOT_PROVEN
 
 
