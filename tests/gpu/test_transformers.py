@@ -126,10 +126,12 @@ def test_continuous_batching(name: str) -> None:
     rounded, exact = in_both(MODELS[name].made())
     prompts = [torch.randint(2, models.TOKENS, (length,)).tolist() for length in (5, 1, 30, 13)]
     config = transformers.GenerationConfig(max_new_tokens=NEW, do_sample=False, eos_token_id=-1)
+    experts = name == "gpt_oss"  # whose own eager code asks the GPU for sizes, which no graph can
+    batching = transformers.ContinuousBatchingConfig(use_cuda_graph=not experts)
 
     def run(model: Any) -> Any:
         with integration.paged(model):
-            return model.generate_batch(prompts, generation_config=config)
+            return model.generate_batch(prompts, generation_config=config, continuous_batching_config=batching)
 
     found = models.by(rounded, "attncc", run)
     assert all(one.error is None for one in found.values()), [one.error for one in found.values()]
