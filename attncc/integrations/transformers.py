@@ -24,7 +24,10 @@ from transformers.masking_utils import and_masks, causal_mask_function, padding_
 from ..flex.attention import attend
 from ..flex.call import Mods, Options
 from ..problem.refusal import refused
+from .mods import of_tensor, score_mod_of
+from .paged import PAGED, paged, paged_attention
 
+__all__ = ["NAME", "Mask", "attention", "mask", "paged", "register"]
 NAME = "attncc"
 _EAGER = 'attn_implementation="eager" has its attention'
 _LOST = {"doge": "drops a mask that is no tensor, and would attend to all keys"}  # models, and what they do
@@ -34,6 +37,8 @@ def register(name: str = NAME) -> None:
     """Makes `attn_implementation="attncc"` (or another name) known to transformers. A second call changes nothing."""
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, mask)
+    AttentionInterface.register(PAGED, paged_attention)
+    AttentionMaskInterface.register(PAGED, lambda *_, **__: None)
 
 
 class Mask(BlockMask):  # type: ignore[misc]  # torch is not followed
@@ -170,9 +175,6 @@ def attention(  # noqa: PLR0917  (transformers' order)
         raise refused(
             "A714", "attention weights are never built", expected="output_attentions=False", came="True", help=help
         )
-    if given.get("cache") is not None:
-        help = 'attn_implementation="sdpa" has them'
-        raise refused("A714", "there are no paged caches yet", expected="no cache=", came="one", help=help)
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     if isinstance(attention_mask, Mask) and key.shape[2] > attention_mask.shape[-1]:
         what = f"{attention_mask.model} adds keys after its mask was made"
@@ -181,39 +183,9 @@ def attention(  # noqa: PLR0917  (transformers' order)
     if isinstance(attention_mask, BlockMask):
         mask_mod = attention_mask.mask_mod
     else:
-        mask_mod = _of_tensor(attention_mask, causal and query.shape[2] > 1)
+        mask_mod = of_tensor(attention_mask, causal and query.shape[2] > 1)
     bias = attention_mask if isinstance(attention_mask, torch.Tensor) and attention_mask.dtype != torch.bool else None
-    score_mod = _score_mod(softcap, bias, position_bias)
+    score_mod = score_mod_of(softcap, bias, position_bias)
     options = Options(scale=scaling, enable_gqa=True, sink=s_aux, dropout=dropout)
     out = attend(query, key, value, Mods(score_mod, mask_mod=mask_mod), options)
     return out.transpose(1, 2).contiguous(), None
-
-
-def _of_tensor(attention_mask: torch.Tensor | None, causal: bool) -> Callable[..., Any] | None:
-    """The mask of a layer without a mask function."""
-    if attention_mask is None:
-        return causal_mask_function if causal else None
-    if attention_mask.dtype != torch.bool:
-        return None
-    batched, by_head = attention_mask.shape[0] > 1, attention_mask.shape[1] > 1
-
-    def kept(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-        return attention_mask[b if batched else 0, h if by_head else 0, q_idx, kv_idx]
-
-    return kept
-
-
-def _score_mod(softcap: float | None, *biases: torch.Tensor | None) -> Callable[..., Any] | None:
-    """The soft cap, then what is added: a mask of floats, a position bias, [batch or 1, heads or 1, q_len, kv_len]."""
-    added = [(bias, bias.shape[0] > 1, bias.shape[1] > 1) for bias in biases if bias is not None]
-    if softcap is None and not added:
-        return None
-
-    def scored(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-        if softcap is not None:
-            score = softcap * torch.tanh(score / softcap)
-        for bias, batched, by_head in added:
-            score = score + bias[b if batched else 0, h if by_head else 0, q_idx, kv_idx]
-        return score
-
-    return scored

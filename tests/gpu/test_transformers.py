@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.gpu
 
+from packaging.version import Version  # noqa: E402
 from transformers.masking_utils import create_chunked_causal_mask as CHUNKED  # noqa: E402, N812
 
+from attncc.integrations import transformers as integration  # noqa: E402
 from tests.unit.integrations import models  # noqa: E402  (needs both)
 
 DEVICE, DIM = "cuda", 64
@@ -116,3 +118,24 @@ def test_generated_tokens_of_two_stacks(name: str) -> None:
     if name == "whisper":  # it leaves out what begins each text
         tokens = torch.cat([tokens.new_full((models.BATCH, 1), model.config.decoder_start_token_id), tokens], 1)
     assert_greedy(rounded, exact, 1, partial(moved, inputs | {"decoder_input_ids": tokens}), tokens)
+
+
+@pytest.mark.skipif(Version(transformers.__version__) < Version("5.21"), reason="continuous batching needs 5.21")
+@pytest.mark.parametrize("name", ["llama", "mistral", "gpt_oss"])
+def test_continuous_batching(name: str) -> None:
+    rounded, exact = in_both(MODELS[name].made())
+    prompts = [torch.randint(2, models.TOKENS, (length,)).tolist() for length in (5, 1, 30, 13)]
+    config = transformers.GenerationConfig(max_new_tokens=NEW, do_sample=False, eos_token_id=-1)
+    experts = name == "gpt_oss"  # whose own eager code asks the GPU for sizes, which no graph can
+    batching = transformers.ContinuousBatchingConfig(use_cuda_graph=not experts)
+
+    def run(model: Any) -> Any:
+        with integration.paged(model):
+            return model.generate_batch(prompts, generation_config=config, continuous_batching_config=batching)
+
+    found = models.by(rounded, "attncc", run)
+    assert all(one.error is None for one in found.values()), [one.error for one in found.values()]
+    for prompt, key in zip(prompts, sorted(found), strict=True):
+        tokens = torch.tensor([prompt + found[key].generated_tokens], device=DEVICE)
+        inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+        assert_greedy(rounded, exact, len(prompt), partial(moved, inputs), tokens)
