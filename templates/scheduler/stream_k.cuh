@@ -5,49 +5,30 @@
 // et al. 2024, section 4): the units of all items, laid out one after the other, are cut into equal runs, one for each thread
 // block, whatever item they are of. Each warp finds its block's run for itself, so that no barrier stands before the first loads.
 
-/// All runs: `parts` of each `each` units, of `size` units, but for the first `longer` ones, which have one more, and the last.
+/// All runs: of `size` units, but for the first `longer` ones, which have one more.
 struct Runs {
-    int size, longer, each, parts;
+    int size, longer;
 
     Runs() = default;
 
     /// Of `total` units. There are at most sqrt(total most_parts) runs, so that merging what cut items have in parts takes no longer
     /// than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r). Of fewer units than
     /// `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
-    ///
-    /// A run that goes on with another head begins anew: nothing is on its way then, for as long as AGAIN units take, or half as many
-    /// where two runs share a multiprocessor. So heads that are `alike` are cut each by itself, if no run becomes longer by more.
-    __device__ __forceinline__ Runs(int total, int heads, bool alike, float most_parts, int few, int fewer) : each(total), parts(ALL) {
-        constexpr int AGAIN = 4;
+    __device__ __forceinline__ Runs(int total, float most_parts, int few, int fewer) {
         const float bound = exp2_flushed(0.5f * log2_approximate(fmaxf(total * most_parts, 1.0f)));
         const int blocks = total < few ? min((int)gridDim.x, fewer) : gridDim.x;
         const int count = max(min(min(blocks, total), (int)fminf(bound, 1e6f)), 1);
         size = total / count;
         longer = total - size * count;
-        if (!alike || heads > count || total >= SMALL) return;
-        const int of_head = small_quotient(total, heads), most = small_quotient(count, heads);
-        const int longest = small_quotient(of_head + most - 1, most);
-        if (of_head * heads != total || longest > size + (total < few ? AGAIN : AGAIN / 2)) return;
-        each = of_head;
-        parts = small_quotient(of_head + longest - 1, longest);
-        size = longest;
-        longer = 0;
     }
 
-    __device__ __forceinline__ int begin(int block) const {
-        const int before = small_quotient(block, parts), own = block - before * parts;
-        return before * each + min(own * size + min(own, longer), each);
-    }
+    __device__ __forceinline__ int begin(int block) const { return block * size + min(block, longer); }
 
     /// The thread block whose run a unit is in.
     __device__ __forceinline__ int owner(int unit) const {
-        const int before = unit / each, own = unit - before * each, in_longer = longer * (size + 1);
-        return before * parts + (own < in_longer ? own / (size + 1) : longer + (own - in_longer) / size);
+        const int in_longer = longer * (size + 1);
+        return unit < in_longer ? unit / (size + 1) : longer + (unit - in_longer) / size;
     }
-
-private:
-    static constexpr int ALL = 1 << 20;    // more runs than there are
-    static constexpr int SMALL = 1 << 21;  // below, small_quotient is exact
 };
 
 /// Of sequences that differ from lane to lane: what `find_rows` finds is the lane's own.

@@ -31,14 +31,14 @@ MOST_BLOCKS = 512  # of a launch: each has a counter
 _MERGED_ROWS = 32  # of one part, which are merged in the time that a tile takes
 _SHORT_RUN = 16  # tiles of one row: up to here, one thread block a multiprocessor reads as fast as two
 _SHORT_RUN_ROWS = 2  # that make that one tile longer: the more there are to merge, the fewer parts there should be
-_AGAIN = 4  # tiles, in the time that a run takes to begin with another head: as `Runs` (stream_k.cuh) has it
+_AGAIN = 4  # tiles, in the time that a run takes to begin with another head: as `HeadRuns` (head_runs.cuh) has it
 _ANY_NUMBER = 1e30  # of parts: more than there are ever
 _FLOAT_BYTES, _LANES, _ALIGNMENT = 4, 32, 128
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
 
 
 class Runs(NamedTuple):
-    """`Runs` of stream_k.cuh: `parts` of each of `heads`, which have `each` units, or of all of them as of one
+    """`HeadRuns` of head_runs.cuh: `parts` of each of `heads`, which have `each` units, or of all of them as of one
     head. Parts have `size` units, the first `longer` ones a unit more; the last what is left."""
 
     size: int
@@ -129,6 +129,11 @@ class Decode(PortableForward):
         bounds = self.plan.rules.kv_begin, self.plan.rules.kv_end
         return not self.heads_differ and not any(isinstance(node, ir.Search) for node in ir.walk(*bounds))
 
+    @property
+    def cuts_heads(self) -> bool:
+        """Whether heads that are alike are cut each by itself (head_runs.cuh)."""
+        return True
+
     # ------------------------------------------------------------ shared memory
 
     def shared_parts(self) -> Parts:
@@ -181,7 +186,7 @@ class Decode(PortableForward):
         some = min(blocks, multiprocessors) if short else blocks
         count = max(min(some, tiles, int((tiles * shared["most_parts"]) ** 0.5)), 1)
         size, longer = divmod(tiles, count)
-        if alike and heads <= count:
+        if self.cuts_heads and alike and heads <= count:
             each = tiles // heads
             longest = -(-each // (count // heads))
             if longest <= size + _AGAIN // (1 if short else 2):
