@@ -1,25 +1,23 @@
 #include "scheduler/stream_k.cuh"
 
-/// Runs that don't go on from head to head, where that takes no longer: `parts` of each `each` units, of `size` units, but for the
-/// first `longer` ones, which have one more, and the last.
+/// Runs that don't go on from head to head, where that takes no longer: up to `parts` of each `each` units, of `size` units, but for
+/// the first `longer` ones, which have one more, and the last; others are empty.
 struct HeadRuns : Runs {
     int each, parts;
 
     HeadRuns() = default;
 
-    /// A run that goes on with another head begins anew: nothing is on its way then, for as long as AGAIN units take, or half as many
-    /// where two runs share a multiprocessor. So heads that are `alike` are cut each by itself, if no run becomes longer by more.
-    __device__ __forceinline__ HeadRuns(int total, int heads, bool alike, float most_parts, int few, int fewer)
-        : Runs(total, most_parts, few, fewer), each(total), parts(ALL) {
+    /// Up to `count` runs. One that goes on with another head begins anew: nothing is on its way then, for as long as AGAIN units take,
+    /// or half as many where two runs share a multiprocessor, as they do if they aren't `few`. So heads that are `alike` are cut each
+    /// by itself, if no run becomes longer by more.
+    __device__ __forceinline__ HeadRuns(int total, int count, int heads, bool alike, bool few) : Runs(total, count), each(total), parts(ALL) {
         constexpr int AGAIN = 4;
-        if (!alike || size == 0 || total >= SMALL) return;
-        const int count = small_quotient(total - longer, size);
-        if (heads > count) return;
+        if (!alike || heads > count || total >= SMALL) return;
         const int of_head = small_quotient(total, heads), most = small_quotient(count, heads);
         const int longest = small_quotient(of_head + most - 1, most);
-        if (of_head * heads != total || longest > size + (total < few ? AGAIN : AGAIN / 2)) return;
+        if (of_head * heads != total || longest > size + (few ? AGAIN : AGAIN / 2)) return;
         each = of_head;
-        parts = small_quotient(of_head + longest - 1, longest);
+        parts = most;
         size = longest;
         longer = 0;
     }

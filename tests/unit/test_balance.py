@@ -51,7 +51,7 @@ def test_parts_are_those_that_the_kernel_writes(
 @pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize("q_len", [1, 40])
 def test_equal_heads_are_cut_each_by_itself(q_len: int) -> None:
-    """Five tiles for each of ten heads: 30 thread blocks have two or one, where 33 could have one or two of two heads."""
+    """Five tiles for each of ten heads: 30 thread blocks have two or one. Of 33 equal runs some would have two."""
     plan, device = plan_of("attn 1\nvariant full {\n}\n"), replace(DEVICES["a100"], multiprocessors=33)
     lengths = np.int32([310] * 5)
     call = Call(*qkv(plan, (5, 4, q_len), (5, 2, 310)), kv_lens=lengths)
