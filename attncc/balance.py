@@ -64,14 +64,18 @@ class Balance:
 
 def balance(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array], device: Device) -> Balance:
     """`problem` knows the lengths of its caches (`kv_lens`). Inputs that bounds read must be there."""
-    items = [item for sequence in problem.sequences() for item in _items(plan, problem, sequence, inputs)]
+    sequences = [list(_items(plan, problem, sequence, inputs)) for sequence in problem.sequences()]
+    items = [item for own in sequences for item in own]
     tiles, resident = [item.tiles for item in items], capacity(plan, device)
     facts = facts_of(plan)
     longest = max(tiles, default=1)
     if isinstance(facts, Decode):
         units = [facts.splits] * len(tiles) if facts.splits else tiles
-        runs = facts.runs(problem, sum(units), device.multiprocessors, decode_grid(facts, problem, resident))
-        shares = list(_runs(units, tiles, runs, fixed=facts.splits > 0))
+        heads = len(sequences) * (problem.num_heads // facts.row_heads(problem))
+        alike = len({len(own) if facts.splits else sum(item.tiles for item in own) for own in sequences}) == 1
+        grid = decode_grid(facts, problem, resident)
+        runs = facts.runs(problem, sum(units), heads, device.multiprocessors, grid, alike=alike)
+        shares = list(_runs(units, tiles, runs.begins(), fixed=facts.splits > 0))
         one_count = choose_splits(len(tiles), longest, resident)
     else:
         one_count = plan.split_kv or choose_splits(len(tiles), longest, resident)
@@ -156,12 +160,10 @@ def _of_all_heads(bound: Array, blocks: int) -> Array:
     return np.broadcast_to(bound, np.broadcast_shapes(np.shape(bound), (blocks,))).reshape(-1, blocks)
 
 
-def _runs(units: Sequence[int], tiles: Sequence[int], count: int, *, fixed: bool) -> Iterator[_Share]:
-    """So many equal runs of the units of all items, the first ones a unit longer: `Runs` (stream_k.cuh). A unit is a
-    tile, or where splits are `fixed` a split, which is a part of its own."""
+def _runs(units: Sequence[int], tiles: Sequence[int], begins: Sequence[int], *, fixed: bool) -> Iterator[_Share]:
+    """Runs of the units of all items that begin there, and the end of the last. A unit is a tile, or where splits are
+    `fixed` a split, which is a part of its own."""
     ends = np.cumsum(units)
-    size, longer = divmod(int(ends[-1]), count)
-    begins = [index * size + min(index, longer) for index in range(count + 1)]
     for begin, end in pairwise(begins):
         first, last = (int(item) for item in np.searchsorted(ends, [begin, end - 1], side="right"))
         items, own = [], 0

@@ -7,6 +7,7 @@ template <class Params>
 __device__ __forceinline__ float pages_hold(const Params& params, int sequence, int kv_len, int first) {
     const int page = (int)((unsigned long long)first * params.page_magic >> params.page_shift);
     bool holds = true;
+#pragma unroll 4
     for (int key = page * params.page_rows + (int)(threadIdx.x % 32) * params.page_rows; key < kv_len; key += 32 * params.page_rows)
         holds &= in_pool(params, paged_key(params, sequence, key));
     return __all_sync(~0u, holds) ? 1.0f : __int_as_float(0x7fffffff);

@@ -1,6 +1,5 @@
 #include "memory/layout.cuh"
-#include "memory/copy.cuh"
-#include "memory/pages.cuh"
+#include "memory/copy_pages.cuh"
 #include "memory/words.cuh"
 #include "memory/shared_floats.cuh"
 
@@ -104,56 +103,44 @@ __device__ __forceinline__ void store_word_if(unsigned address, unsigned word, b
                  : "memory");
 }
 
-/// The rows of k, or of v, of one head of a sequence. `pool` is row 0 of page 0, `table` has the sequence's pages, and one entry at
-/// least. Strides are in bytes; that of scales counts floats from page to page: 0 where those of a sequence have one. Without
-/// scales all are 1.
-template <class Params>
+/// The rows of k, or of v, of one head, and their scales. `scale_stride` counts floats from page to page: 0 where all pages of a
+/// sequence have one. Without scales all are 1.
 struct ScaledRows {
-    const Params& params;
-    const int* table;
-    int kv_len;
-    const char* pool;
-    long long page_stride, row_stride;
+    PagedRows rows;
     const float* scales;
     long long scale_stride;
 
-    /// Starts to load the tile that begins with key `first`, of which there are `count`; all THREADS threads take part. What lies
-    /// beyond, and the columns from VALID on, become zeros. There are no branches, so that all pages are looked up at once, and
-    /// once for K and V.
-    template <class Tile, int THREADS, int VALID>
-    __device__ __forceinline__ void load(unsigned target, int first, int count) const {
-        constexpr int ALL = Tile::ROWS * Tile::CHUNKS;
+    /// As PagedRows::load. The scale of a row is brought by the lane that has looked it up.
+    template <class Tile, int VALID_BYTES, class Places>
+    __device__ __forceinline__ void load(unsigned tile, const Places& places, int first) const {
 #pragma unroll
-        for (int start = 0; start < ALL; start += THREADS) {
-            const unsigned index = start + threadIdx.x, row = index / Tile::CHUNKS, chunk = index % Tile::CHUNKS;
-            if (start + THREADS > ALL && index >= ALL) break;
-            // Beyond the last key the last one is looked up: no other entry of the table need be there.
-            const unsigned key = max(min(first + (int)row, kv_len - 1), 0);
-            const unsigned entry = (unsigned)(key * params.page_magic >> params.page_shift);
-            const int page = __ldg(table + entry);
-            const bool exists = (int)row < count && (unsigned)page < (unsigned)params.pages;
-            const char* source = pool + (unsigned)page * page_stride + (key - entry * params.page_rows) * row_stride + 16 * chunk;
-            copy_async_or_zero(Tile::place(target, row, chunk).address, source, exists && chunk * 16 < VALID);
-            const unsigned scale = target + Tile::SCALES + 4 * row;
-            copy_float_if(scale, scales + (unsigned)page * scale_stride, exists, chunk == 0 && scales != nullptr);
-            store_word_if(scale, 0x3f800000, chunk == 0 && scales == nullptr);
+        for (int i = 0; i < Places::LOOK_UPS; ++i) {
+            const PagedKey& key = places.keys[i];
+            const int row = Places::Shares::own(i) - (first - places.first);
+            const bool wanted = Places::Shares::some() && (unsigned)row < (unsigned)Tile::ROWS;
+            const unsigned target = tile + Tile::SCALES + 4 * row;
+            copy_float_if(target, scales + (unsigned)key.page * scale_stride, key.page >= 0, wanted && scales != nullptr);
+            store_word_if(target, 0x3f800000, wanted && scales == nullptr);
         }
+        rows.load<Tile, VALID_BYTES>(tile, places, first);
     }
 };
 
-/// The keys and values of one head of one sequence in a pool of pages. The interface is that of cache_rows.cuh.
-template <class Params>
+/// The keys and values of one head of one sequence in a pool of pages. The interface is that of cache_rows.cuh; `places` says whose
+/// tile is loaded.
+template <class Places>
 struct CachePages {
-    ScaledRows<Params> keys, values;
+    Places places;
+    ScaledRows keys, values;
     int kv_len;
 
     template <class Tile, class Order, int THREADS, int BYTES>
-    __device__ __forceinline__ void load_keys(unsigned target, int first, int count) const {
-        keys.template load<Tile, THREADS, BYTES / 2>(target, first, count);
+    __device__ __forceinline__ void load_keys(unsigned target, int first, int) const {
+        keys.load<Tile, BYTES / 2>(target, places, first);
     }
 
     template <class Tile, class Order, int THREADS, int BYTES>
-    __device__ __forceinline__ void load_values(unsigned target, int first, int count) const {
-        values.template load<Tile, THREADS, BYTES / 2>(target, first, count);
+    __device__ __forceinline__ void load_values(unsigned target, int first, int) const {
+        values.load<Tile, BYTES / 2>(target, places, first);
     }
 };

@@ -5,22 +5,22 @@
 // et al. 2024, section 4): the units of all items, laid out one after the other, are cut into equal runs, one for each thread
 // block, whatever item they are of. Each warp finds its block's run for itself, so that no barrier stands before the first loads.
 
+/// How many runs there are of `total` units: at most sqrt(total most_parts), so that merging what cut items have in parts takes no
+/// longer than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r). Of fewer units than
+/// `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
+__device__ __forceinline__ int count_runs(int total, float most_parts, int few, int fewer) {
+    const float bound = exp2_flushed(0.5f * log2_approximate(fmaxf(total * most_parts, 1.0f)));
+    const int blocks = total < few ? min((int)gridDim.x, fewer) : gridDim.x;
+    return max(min(min(blocks, total), (int)fminf(bound, 1e6f)), 1);
+}
+
 /// All runs: of `size` units, but for the first `longer` ones, which have one more.
 struct Runs {
     int size, longer;
 
     Runs() = default;
 
-    /// Of `total` units. There are at most sqrt(total most_parts) runs, so that merging what cut items have in parts takes no longer
-    /// than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r). Of fewer units than
-    /// `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
-    __device__ __forceinline__ Runs(int total, float most_parts, int few, int fewer) {
-        const float bound = exp2_flushed(0.5f * log2_approximate(fmaxf(total * most_parts, 1.0f)));
-        const int blocks = total < few ? min((int)gridDim.x, fewer) : gridDim.x;
-        const int count = max(min(min(blocks, total), (int)fminf(bound, 1e6f)), 1);
-        size = total / count;
-        longer = total - size * count;
-    }
+    __device__ __forceinline__ Runs(int total, int count) : size(total / count), longer(total - size * count) {}
 
     __device__ __forceinline__ int begin(int block) const { return block * size + min(block, longer); }
 
@@ -64,6 +64,12 @@ struct SequenceUnits {
     }
 
     __device__ __forceinline__ int total() const { return __shfl_sync(~0u, end, 31); }
+
+    /// Whether all sequences have as many units, as far as sums of lanes tell.
+    __device__ __forceinline__ bool alike() const {
+        const int upto = min((int)(threadIdx.x % 32 + 1) * each, sequences), of_first = __shfl_sync(~0u, end, 0);
+        return __all_sync(~0u, end * each == of_first * upto);
+    }
 
     /// The sequence that a unit is of; `first` becomes that one's first unit.
     __device__ __forceinline__ int find(int unit, int& first) const {

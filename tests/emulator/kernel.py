@@ -36,6 +36,7 @@ _MAP = "const __grid_constant__ TensorMap"  # in the head of kernels that load b
 _BODIES = (
     ("copy_async", "", "issue_copy(target, source, true);"),
     ("copy_async_or_zero", "", "issue_copy(target, source, exists);"),
+    ("copy_async_of_place", "", "issue_copy(target, source, place >= 0);"),
     ("copy_float_if", "", "if (wanted) shared_at<float>(target) = exists ? *source : 0;"),
     ("store_word_if", "", "if (wanted) shared_at<unsigned>(address) = word;"),
     ("copy_commit", "", "close_group();"),

@@ -242,7 +242,8 @@ def test_what_cannot_be_makes_nan(rows: int, family: str) -> None:
     cache.table[1, 3], cache.table[2, 0] = 10_000, -1
     arrays = cache.paged() | {"kv_lens": torch.tensor([1024, 700, 600, 2000], dtype=torch.int32, device="cuda")}
     found = kernel(q, **arrays)
-    assert torch.equal(found[0], wanted[0]) and found[1:].isnan().all()
+    close(found[0], wanted[0], "bf16")  # not its bits: other lengths of the batch cut it elsewhere
+    assert found[1:].isnan().all()
 
 
 def test_gradients(family: str) -> None:

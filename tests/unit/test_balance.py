@@ -48,6 +48,24 @@ def test_parts_are_those_that_the_kernel_writes(
     assert found.parts == parts
 
 
+@pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("q_len", [1, 40])
+def test_equal_heads_are_cut_each_by_itself(q_len: int) -> None:
+    """Five tiles for each of ten heads: 30 thread blocks have two or one. Of 33 equal runs some would have two."""
+    plan, device = plan_of("attn 1\nvariant full {\n}\n"), replace(DEVICES["a100"], multiprocessors=33)
+    lengths = np.int32([310] * 5)
+    call = Call(*qkv(plan, (5, 4, q_len), (5, 2, 310)), kv_lens=lengths)
+    problem = replace(problem_of(plan, call), kv_lens=tuple(lengths.tolist()))
+    found = balance(plan, problem, {}, device)
+    facts = facts_of(plan)
+    assert isinstance(facts, Decode)
+    grid = decode_grid(facts, problem, capacity(plan, device))
+    *_, parts = decode_parts(plan, replace(call, blocks=grid, multiprocessors=33, order=1))
+    assert found.parts == parts
+    if q_len == 1:
+        assert (found.blocks, found.parts, found.least, found.most) == (30, 30, 1, 2)
+
+
 def test_figures_of_a_launch() -> None:
     """Two caches, of 10 tiles and 1, for each of two key heads."""
     plan, device = plan_of(CAUSAL), replace(DEVICES["a100"], multiprocessors=1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
+from typing import NamedTuple
 
 from ... import ir
 from ...problem import Problem
@@ -30,9 +31,26 @@ MOST_BLOCKS = 512  # of a launch: each has a counter
 _MERGED_ROWS = 32  # of one part, which are merged in the time that a tile takes
 _SHORT_RUN = 16  # tiles of one row: up to here, one thread block a multiprocessor reads as fast as two
 _SHORT_RUN_ROWS = 2  # that make that one tile longer: the more there are to merge, the fewer parts there should be
+_AGAIN = 4  # tiles, in the time that a run takes to begin with another head: as `HeadRuns` (head_runs.cuh) has it
 _ANY_NUMBER = 1e30  # of parts: more than there are ever
 _FLOAT_BYTES, _LANES, _ALIGNMENT = 4, 32, 128
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
+
+
+class Runs(NamedTuple):
+    """`HeadRuns` of head_runs.cuh: `parts` of each of `heads`, which have `each` units, or of all of them as of one
+    head. Parts have `size` units, the first `longer` ones a unit more; the last what is left."""
+
+    size: int
+    longer: int
+    each: int
+    parts: int
+    heads: int
+
+    def begins(self) -> list[int]:
+        """The first unit of each, and the end of the last."""
+        own = [min(part * self.size + min(part, self.longer), self.each) for part in range(self.parts)]
+        return [head * self.each + first for head in range(self.heads) for first in own] + [self.heads * self.each]
 
 
 class Decode(PortableForward):
@@ -113,6 +131,11 @@ class Decode(PortableForward):
             return False
         return not any(isinstance(node, ir.Search) for node in ir.walk(*bounds))
 
+    @property
+    def cuts_heads(self) -> bool:
+        """Whether heads that are alike are cut each by itself (head_runs.cuh)."""
+        return True
+
     # ------------------------------------------------------------ shared memory
 
     def shared_parts(self) -> Parts:
@@ -157,16 +180,26 @@ class Decode(PortableForward):
         runs = {"most_parts": most_parts, "few_units": few, "fewer_runs": multiprocessors}
         return {"slot_rows": rows, "group": group, "group_inverse": inverse, **runs}
 
-    def runs(self, problem: Problem, tiles: int, multiprocessors: int, blocks: int) -> int:
-        """How many thread blocks of a grid share out so many tiles: as `Runs` (stream_k.cuh) has it."""
+    def runs(self, problem: Problem, tiles: int, heads: int, multiprocessors: int, blocks: int, *, alike: bool) -> Runs:
+        """How a grid of `blocks` shares out so many tiles of so many heads of all sequences; `alike`: all heads have
+        as many."""
         shared = self.shared_out(problem, multiprocessors)
-        some = min(blocks, multiprocessors) if tiles < shared["few_units"] else blocks
-        return max(min(some, tiles, int((tiles * shared["most_parts"]) ** 0.5)), 1)
+        short = tiles < shared["few_units"]
+        some = min(blocks, multiprocessors) if short else blocks
+        count = max(min(some, tiles, int((tiles * shared["most_parts"]) ** 0.5)), 1)
+        size, longer = divmod(tiles, count)
+        if self.cuts_heads and alike and heads <= count:
+            each = tiles // heads
+            longest = -(-each // (count // heads))
+            if longest <= size + _AGAIN // (1 if short else 2):
+                return Runs(longest, 0, each, -(-each // longest), heads)
+        return Runs(size, longer, tiles, count, 1)
 
     def parts(self, problem: Problem, tiles: int, multiprocessors: int, resident: int) -> int:
         """How many thread blocks share an item of a dense call, about."""
-        items = max(self.items(problem), 1)
-        return max(-(-self.runs(problem, items * max(tiles, 1), multiprocessors, resident) // items), 1)
+        items, heads = max(self.items(problem), 1), max(self.heads(problem), 1)
+        runs = self.runs(problem, items * max(tiles, 1), heads, multiprocessors, resident, alike=True)
+        return max(-(-runs.parts * runs.heads // items), 1)
 
     def _parameters(self) -> Iterator[Parameter]:
         plan = self.plan

@@ -39,6 +39,11 @@ class HopperWide(Decode):
     other_registers = 32
 
     @property
+    def cuts_heads(self) -> bool:
+        """Its loop has no registers for what is known of that."""
+        return False
+
+    @property
     def template(self) -> str:
         return "hopper_wide/hopper_wide.cu.j2"
 

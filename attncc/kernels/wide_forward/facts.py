@@ -19,6 +19,11 @@ class WideForward(Decode):
     """Of a plan of the pass `forward` or `decode`."""
 
     @property
+    def cuts_heads(self) -> bool:
+        """Its loop has no registers for what is known of that."""
+        return False
+
+    @property
     def template(self) -> str:
         return "wide_forward/wide_forward.cu.j2"
 

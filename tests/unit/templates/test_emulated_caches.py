@@ -172,6 +172,34 @@ def test_pages(name: str, text: str, page: int) -> None:
         assert plan.family == "hopper" and page in (1, 7)
 
 
+SHARES: dict[str, dict[str, int]] = {
+    "as chosen": {},
+    "some warps copy nothing": {"block_q": 128, "block_kv": 128, "warps": 8, "stages": 2},
+    "a lane looks up two rows": {"block_q": 16, "block_kv": 64, "warps": 1, "stages": 2},
+    "nothing ahead": {"stages": 1},
+}
+
+
+@pytest.mark.parametrize("page", [7, 16, 64])
+@pytest.mark.parametrize("shares", SHARES)
+def test_pages_give_the_bits_of_contiguous_keys(shares: str, page: int) -> None:
+    """However threads share a tile's rows."""
+    plan = replace(decode_plan(CAUSAL, "bf16", (128, 80)), **SHARES[shares])
+    arrays = cache(plan, 3)
+    found = forward(paged(plan), Call(**in_pages(arrays, page)))
+    for mine, wanted in zip(found, forward(plan, Call(**arrays)), strict=True):
+        np.testing.assert_array_equal(mine, wanted)
+
+
+@pytest.mark.parametrize("name", ["portable", "staged", "keys first", "fp32"])
+def test_forward_over_pages_gives_the_bits_of_contiguous_keys(name: str) -> None:
+    plan = PLANS[name](CAUSAL)
+    arrays = cache(plan, 70)
+    found = forward(paged(plan), Call(**in_pages(arrays, 16)))
+    for mine, wanted in zip(found, forward(plan, Call(**arrays)), strict=True):
+        np.testing.assert_array_equal(mine, wanted)
+
+
 @pytest.mark.parametrize("name", ["portable", "decode", "hopper"])
 def test_packed_queries_over_pages(name: str) -> None:
     plan = paged(PLANS[name](CAUSAL))

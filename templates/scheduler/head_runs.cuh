@@ -1,0 +1,39 @@
+#include "scheduler/stream_k.cuh"
+
+/// Runs that don't go on from head to head, where that takes no longer: up to `parts` of each `each` units, of `size` units, but for
+/// the first `longer` ones, which have one more, and the last; others are empty.
+struct HeadRuns : Runs {
+    int each, parts;
+
+    HeadRuns() = default;
+
+    /// Up to `count` runs. One that goes on with another head begins anew: nothing is on its way then, for as long as AGAIN units take,
+    /// or half as many where two runs share a multiprocessor, as they do if they aren't `few`. So heads that are `alike` are cut each
+    /// by itself, if no run becomes longer by more.
+    __device__ __forceinline__ HeadRuns(int total, int count, int heads, bool alike, bool few) : Runs(total, count), each(total), parts(ALL) {
+        constexpr int AGAIN = 4;
+        if (!alike || heads > count || total >= SMALL) return;
+        const int of_head = small_quotient(total, heads), most = small_quotient(count, heads);
+        const int longest = small_quotient(of_head + most - 1, most);
+        if (of_head * heads != total || longest > size + (few ? AGAIN : AGAIN / 2)) return;
+        each = of_head;
+        parts = most;
+        size = longest;
+        longer = 0;
+    }
+
+    __device__ __forceinline__ int begin(int block) const {
+        const int before = small_quotient(block, parts);
+        return before * each + min(Runs::begin(block - before * parts), each);
+    }
+
+    /// The thread block whose run a unit is in.
+    __device__ __forceinline__ int owner(int unit) const {
+        const int before = unit / each;
+        return before * parts + Runs::owner(unit - before * each);
+    }
+
+private:
+    static constexpr int ALL = 1 << 20;    // more runs than there are
+    static constexpr int SMALL = 1 << 21;  // below, small_quotient is exact
+};
