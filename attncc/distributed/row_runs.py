@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -26,15 +26,14 @@ class RowRuns:
 
     @cached_property
     def _index(self) -> Tensor:
-        rows = np.concatenate([np.arange(begin, end) for begin, end in self.runs])
-        return torch.from_numpy(rows).to(self._device)
+        return torch.from_numpy(rows_of(self.runs)).to(self._device)
 
     def read(self, x: Tensor, axis: int, into: Tensor) -> None:
         """Copies these rows of `x` to `into`, which has them alone, in its own type."""
         if len(self.runs) > MOST_RUNS:
             into.copy_(x.index_select(axis, self._index))
             return
-        for begin, end, place in self._places():
+        for begin, end, place in self.places:
             into.narrow(axis, place, end - begin).copy_(x.narrow(axis, begin, end - begin))
 
     def write(self, x: Tensor, axis: int, rows: Tensor) -> None:
@@ -42,7 +41,7 @@ class RowRuns:
         if len(self.runs) > MOST_RUNS:
             x.index_copy_(axis, self._index, rows.to(x.dtype))
             return
-        for begin, end, place in self._places():
+        for begin, end, place in self.places:
             x.narrow(axis, begin, end - begin).copy_(rows.narrow(axis, place, end - begin))
 
     def add(self, x: Tensor, axis: int, rows: Tensor) -> None:
@@ -50,7 +49,7 @@ class RowRuns:
         if len(self.runs) > MOST_RUNS:
             x.index_add_(axis, self._index, rows.to(x.dtype))
             return
-        for begin, end, place in self._places():
+        for begin, end, place in self.places:
             x.narrow(axis, begin, end - begin).add_(rows.narrow(axis, place, end - begin))
 
     def add_to(self, into: Tensor, x: Tensor, axis: int) -> None:
@@ -58,8 +57,18 @@ class RowRuns:
         if len(self.runs) > MOST_RUNS:
             into.add_(x.index_select(axis, self._index))
             return
-        for begin, end, place in self._places():
+        for begin, end, place in self.places:
             into.narrow(axis, place, end - begin).add_(x.narrow(axis, begin, end - begin))
+
+    def read_sum(self, x: Tensor, y: Tensor, axis: int, into: Tensor) -> None:
+        """Copies the sum of these rows of two tensors to `into`. It is rounded once, to the type of `into`."""
+        if len(self.runs) > MOST_RUNS:
+            torch.add(x.index_select(axis, self._index), y.index_select(axis, self._index), out=into)
+            return
+        for begin, end, place in self.places:
+            length = end - begin
+            own = into.narrow(axis, place, length)
+            torch.add(x.narrow(axis, begin, length), y.narrow(axis, begin, length), out=own)
 
     def zero(self, x: Tensor, axis: int) -> None:
         if len(self.runs) > MOST_RUNS:
@@ -68,7 +77,8 @@ class RowRuns:
         for begin, end in self.runs:
             x.narrow(axis, begin, end - begin).zero_()
 
-    def _places(self) -> list[tuple[int, int, int]]:
+    @cached_property
+    def places(self) -> list[tuple[int, int, int]]:
         """Each run, and where it begins among all rows."""
         lengths = np.cumsum([0, *(end - begin for begin, end in self.runs)]).tolist()
         return [(begin, end, place) for (begin, end), place in zip(self.runs, lengths, strict=False)]
@@ -88,6 +98,32 @@ def runs_of(rows: Any) -> list[Rows]:
     """The runs of increasing row numbers."""
     cuts = np.flatnonzero(np.diff(rows) != 1) + 1
     return [(int(run[0]), int(run[-1]) + 1) for run in np.split(rows, cuts) if run.size]
+
+
+def joined(runs: Sequence[Rows]) -> list[Rows]:
+    """The runs of all rows that any of these has, in order."""
+    found = list[Rows]()
+    for begin, end in sorted(runs):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        elif end > begin:
+            found.append((begin, end))
+    return found
+
+
+def among(rows: Any) -> Callable[[Rows], Rows]:
+    """Where a run stands among these increasing row numbers, which have all of it."""
+
+    def place(run: Rows) -> Rows:
+        first = int(np.searchsorted(rows, run[0]))
+        return first, first + run[1] - run[0]
+
+    return place
+
+
+def rows_of(runs: Sequence[Rows]) -> Any:
+    """The row numbers of runs."""
+    return np.concatenate([np.arange(0), *(np.arange(begin, end) for begin, end in runs)])
 
 
 def others(rows: Sequence[Rows], total: int) -> list[Rows]:

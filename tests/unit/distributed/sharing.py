@@ -76,6 +76,7 @@ class Case:
     random: int | None = None
     nodes: int = 1  # of four ranks
     grouped: bool = False  # heads of k travel one after the other
+    transport: str = "collective"
 
     @property
     def kernel(self) -> attncc.Kernel:
@@ -272,9 +273,8 @@ class _Process:
         for ranks in of_ranks:
             if self._rank >= ranks:
                 continue
-            cp = shared.shard(
-                kernel, self._groups[ranks], plan=shared.Plan.from_json(plans[ranks]), keep_kv=case.keep_kv
-            )
+            how: dict[str, Any] = {"keep_kv": case.keep_kv, "transport": "peer" if case.nodes == 1 else "collective"}
+            cp = shared.shard(kernel, self._groups[ranks], plan=shared.Plan.from_json(plans[ranks]), **how)
             together = many_processes(case, cp, call)
             wrong = difference(together, alone) if self._rank == 0 else ""
             self.found[ranks][case.name] = wrong + bytes_trouble(case, cp)
