@@ -116,7 +116,7 @@ def _line(name: str, found: dict[str, Any]) -> str:
 
 def table(found: Found) -> Iterator[str]:
     """Times, and how much longer the others take."""
-    yield f"{'ms':12}{'one':>8}{'all':>8}  share TFLOP/s  {'both':>8}{'all':>8}  backward TFLOP/s  exchange"
+    yield f"{'ms':12}{'one':>8}{'all':>8}  share TFLOP/s  {'both':>8}{'all':>8}  backward TFLOP/s  exchange  collective"
     for name in TIMED:
         row = found.get(f"time {name}", {})
         if "forward share" not in row:
@@ -126,7 +126,8 @@ def table(found: Found) -> Iterator[str]:
         forward, back = (
             f"{row[f'{kind} share']:.3f}{row[f'{kind} TFLOP/s a GPU']:8.0f}" for kind in ("forward", "backward")
         )
-        how = f"{row['assignment']} {row['groups']}"
+        collective = f"{row['collective ms']:.2f} {row['collective both ms']:.2f}"
+        how = f"{collective}  {row['transport']} {row['assignment']} {row['groups']}"
         yield f"{name:12}{one}{every}  {forward}  {one_both}{every_both}     {back}  {exchange}  {how}"
     for name in PEERS:
         row, ours = found.get(name, {}), found.get(f"time {_mask_of(name)}", {})

@@ -132,14 +132,14 @@ class Profile:
             print(f"== {name}", *_lines(events), sep="\n", file=file, flush=True)
 
     def host(self, name: str, call: Callable[[], Any]) -> None:
-        if self.own.rank or self.own.device.type != "cuda":
-            return
         found = cProfile.Profile()
         found.enable()
         for _ in range(3):
             call()
         found.disable()
         self.own.wait()
+        if self.own.rank:
+            return
         text = io.StringIO()
         pstats.Stats(found, stream=text).sort_stats("tottime").print_stats(22)
         with self.file("host").open("a") as file:

@@ -45,7 +45,8 @@ class Settings:
     head_dim: int = 128
     timed: int = 5
     before: int = 2
-    loops: int = 3  # calls of a measurement
+    loops: int = 3  # calls of a measurement, at least
+    least: float = 40.0  # ms that it takes, if 20 calls do: else the host's part of the first call counts
 
     @property
     def device(self) -> str:
@@ -149,27 +150,30 @@ class Units:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def milliseconds(self, call: Callable[[], Any], *, alone: bool = False) -> float:
-        """Of one call, the slowest rank's; `alone`: rank 0 calls."""
+    def milliseconds(self, call: Callable[[], Any], loops: int, *, alone: bool = False) -> float:
+        """Of one call of some, the slowest rank's; `alone`: rank 0 calls."""
         spent = torch.zeros(1, dtype=torch.float64, device=self.device)
         dist.barrier()
         self.wait()
         if not alone or self.rank == 0:
             start = time.perf_counter()
-            for _ in range(self.settings.loops):
+            for _ in range(loops):
                 call()
             self.wait()
-            spent += (time.perf_counter() - start) * 1e3 / self.settings.loops
+            spent += (time.perf_counter() - start) * 1e3 / loops
         dist.all_reduce(spent, dist.ReduceOp.MAX)
         return float(spent)
 
     def medians(self, calls: dict[str, Callable[[], Any]], alone: tuple[str, ...] = ()) -> dict[str, float]:
         """Of interleaved measurements."""
         spent: dict[str, list[float]] = {name: [] for name in calls}
+        loops = dict.fromkeys(calls, self.settings.loops)
         for number in range(self.settings.before + self.settings.timed):
             for name, call in calls.items():
-                found = self.milliseconds(call, alone=name in alone)
+                found = self.milliseconds(call, loops[name], alone=name in alone)
                 spent[name] += [found] if number >= self.settings.before else []
+                if number + 1 == self.settings.before:  # the same on all ranks, as `found` is
+                    loops[name] = max(self.settings.loops, min(20, round(self.settings.least / found)))
         return {name: median(found) for name, found in spent.items()}
 
     # ------------------------------------------------------------ units
@@ -215,10 +219,13 @@ class Units:
                 together = cp.unshard(mine, -2, of="kv" if label in ("dk", "dv") else "q")
                 errors[label] = float((together.float() - one.float()).abs().max() / one.float().abs().max())
             other = sum(not _same(first, _gradients(cp, own, given)) for _ in range(self.settings.runs))
+            by_collective = shared.shard(kernel, plan=cp.plan, transport="collective")
+            apart = not _same(first, _gradients(by_collective, own, given))
         finally:
             torch.use_deterministic_algorithms(False)
         wrong += [f"{label} differs by {error:.2g}" for label, error in errors.items() if not error < 1e-2]
         wrong += [f"{other} of {self.settings.runs} runs have other bits"] if other else []
+        wrong += ["all_to_all_single brings other bits"] if apart else []
         return {"wrong": wrong, "errors": errors, "runs": self.settings.runs, "heads in turn": cp.mask.groups}
 
     def _bytes_wrong(self, cp: Any) -> list[str]:
@@ -232,14 +239,17 @@ class Units:
         """One GPU beside all of them."""
         mask, rows = MASKS[name], self.settings.rows
         kernel, cp, given, alone = self.shared(mask, rows)
+        by_collective = shared.shard(kernel, plan=cp.plan, transport="collective")
         whole = self.drawn(mask, rows)
         own = [cp.shard(x, -2, of=of) for x, of in zip(whole, ("q", "kv", "kv", "q"), strict=True)]
         found = self.medians(
             {
                 "one": lambda: kernel(*whole[:3], **given, **alone),
                 "all": lambda: cp(*own[:3], **given),
+                "collective": lambda: by_collective(*own[:3], **given),
                 "one both": lambda: _gradients(kernel, whole, {**given, **alone}),
                 "all both": lambda: _gradients(cp, own, given),
+                "collective both": lambda: _gradients(by_collective, own, given),
                 "exchange": lambda: self._exchange(cp, own),
             },
             alone=("one", "one both"),
@@ -252,6 +262,7 @@ class Units:
             "backward share": back["one"] / back["all"] / self.ranks,
             "forward TFLOP/s a GPU": flops / found["all"] / self.ranks / 1e9,
             "backward TFLOP/s a GPU": 2.5 * flops / back["all"] / self.ranks / 1e9,
+            "transport": type(next(iter(cp.exchanges.values()))).__name__,
             "assignment": cp.plan.tried[0].name,
             "groups": [cp.mask.groups, cp.mask.groups_back],
             "planned ms": cp.mask.exposed * 1e3,
@@ -260,7 +271,9 @@ class Units:
     def _exchange(self, cp: Any, own: list[Tensor]) -> None:
         """K and V of all heads, nothing computed."""
         heads = ((0, self.settings.heads[1]),)
-        cp.exchange(own[1], Options({}, None, "bhsd", None)).fetch(*own[1:3], heads).wait(0)
+        fetched = cp.exchange(own[1], Options({}, None, "bhsd", None)).fetch(*own[1:3], heads)
+        fetched.wait(0)
+        fetched.done()
 
     def ring(self, name: str) -> dict[str, Any]:
         """The zigzag ring on the same kernels; compared with one GPU first."""

@@ -42,11 +42,12 @@ class Times:
         return float(now.max())
 
     def backward(self, groups: Groups) -> float:
-        """K and V come once more. Gradients go back behind them on the same links."""
+        """K and V come once more. Gradients go back behind them on the same links. A launch takes as much longer as
+        work does."""
         shares = [group / sum(groups) for group in groups]
-        now, link = BACKWARD * self.local + self.local_launches - self.launch, self.travel
+        now, link = BACKWARD * (self.local + self.local_launches - self.launch), self.travel
         for share, arrived in zip(shares, accumulate(shares), strict=True):
-            now = np.maximum(now, arrived * self.travel) + share * BACKWARD * self.rest + self.launches
+            now = np.maximum(now, arrived * self.travel) + BACKWARD * (share * self.rest + self.launches)
             link = np.maximum(link, now) + share * WIDE * self.travel
         return float(np.maximum(now, link).max())
 

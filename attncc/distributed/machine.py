@@ -23,7 +23,7 @@ class Machine:
     flops: float = 650e12
     nvlink: float = 360e9
     network: float = 45e9
-    launch: float = 15e-6
+    launch: float = 50e-6
 
     @property
     def node(self) -> NDArray[np.int64]:

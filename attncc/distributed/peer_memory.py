@@ -41,6 +41,7 @@ class Turn:
         self.addresses = addresses
         self._slots, self._number, self._waits = slots, number, waits
         self._asked: set[int] = set()
+        self._is_done = False
 
     @property
     def own(self) -> Tensor:
@@ -74,8 +75,11 @@ class Turn:
         self._slots.engine.wait(flag, STEPS * self._number + step + 1, copies=False)
 
     def done(self) -> None:
-        """What this rank sent may be overwritten from here on, and so may its slot by others."""
+        """What this rank sent may be overwritten from here on, and so may its slot by others. May be called again."""
         slots = self._slots
+        if self._is_done:
+            return
+        self._is_done = True
         slots.engine.join()
         for other in range(slots.ranks):
             if other != slots.rank:

@@ -183,7 +183,7 @@ class PeerExchange(Exchange):
         """Where what one rank found for another begins, in elements: the first heads first, of each the first rank."""
         of_head = self._elements(own) // own[0].shape[self._head_axis]
         counts = self._counts[owner]
-        return of_head * (sum(counts) * heads[0] + sum(counts[:finder]) * (heads[1] - heads[0]))
+        return int(of_head) * (sum(counts) * heads[0] + sum(counts[:finder]) * (heads[1] - heads[0]))
 
 
 class _PeerWay:

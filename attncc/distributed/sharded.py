@@ -155,10 +155,12 @@ class ContextParallel:
         """Fetches K and V, computes own rows."""
         self._check(q, k, v, options)
         fetched = self.exchange(k, options).fetch(k, v, self._heads(k, options, self.mask.groups))
-        out, lse = self.launches(q.device).forward(q, fetched, options)
-        empty = [x.new_empty(0) for x in (q, k, v)]
-        kept = fetched.kept() if self.keep_kv else empty[1:]
-        fetched.done()
+        try:
+            out, lse = self.launches(q.device).forward(q, fetched, options)
+            empty = [x.new_empty(0) for x in (q, k, v)]
+            kept = fetched.kept() if self.keep_kv else empty[1:]
+        finally:
+            fetched.done()
         return operator.Results(out.contiguous(), empty[0] if lse is None else lse.contiguous(), *kept)
 
     def backward(self, given: Given, back: ToBackward, options: Options, *, deterministic: bool) -> operator.Found:
@@ -167,9 +169,14 @@ class ContextParallel:
         heads = self._heads(k, options, self.mask.groups_back)
         fetched = Fetched(k, v, heads, None) if self.keep_kv else exchange.fetch(k, v, heads)
         giving = exchange.giving(k, v, heads, k.dtype if k.dtype == torch.float64 else self.gradients)
-        found = self.launches(given.q.device).backward(given, fetched, back, options, giving, repeats=deterministic)
-        fetched.done()
-        dk, dv = giving.finished()
+        try:
+            launches = self.launches(given.q.device)
+            found = launches.backward(given, fetched, back, options, giving, repeats=deterministic)
+            fetched.done()
+            dk, dv = giving.finished()
+        finally:
+            fetched.done()
+            giving.done()
         learned = [(name, x) for name, x in options.inputs.items() if isinstance(x, torch.Tensor)]
         inputs = [_summed(found.inputs[name], self.group).to(x.dtype) for name, x in learned if name in self.learnable]
         return operator.Found(found.dq.contiguous(), dk, dv, inputs)

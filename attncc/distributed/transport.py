@@ -47,6 +47,7 @@ class Fetched:
         return (self.k, self.v) if self._done is None else (self.k.clone(), self.v.clone())
 
     def done(self) -> None:
+        """May be called again."""
         if self._done is not None:
             self._done()
 
@@ -245,7 +246,7 @@ class _Collective:
 class Giving:
     """dK and dV on their way, some heads after others.
 
-    `start` once the gradients of others' rows are whole; `add` what own rows get after that; then `finished`.
+    `start` once the gradients of others' rows are whole; `add` what own rows get after that; then `finished`, `done`.
     """
 
     def __init__(self, exchange: Exchange, way: WayBack, results: Pair, heads: tuple[Heads, ...], dtype: Any) -> None:
@@ -263,8 +264,11 @@ class Giving:
         for group, heads in enumerate(self._heads):
             found, finish = self._found.pop(group)
             self._exchange.finish_back(self._exchange.of_heads(self._results, heads), found, self._dtype, finish)
-        self._way.done()
         return self._results
+
+    def done(self) -> None:
+        """Nothing of it is read from here on."""
+        self._way.done()
 
 
 def _widened(x: Pair) -> Pair:
