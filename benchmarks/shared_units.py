@@ -43,6 +43,7 @@ class Settings:
     runs: int  # that must have the same bits
     heads: tuple[int, int] = (32, 8)
     head_dim: int = 128
+    transport: str = "auto"
     timed: int = 5
     before: int = 2
     loops: int = 3  # calls of a measurement, at least
@@ -54,7 +55,7 @@ class Settings:
 
     @classmethod
     def tiny(cls, backend: str, folder: str) -> Settings:
-        return cls(backend, folder, 512, 256, 3, (4, 2), 64, 1, 0, 1)
+        return cls(backend, folder, 512, 256, 3, (4, 2), 64, timed=1, before=0, loops=1)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Units:
         given |= {"seed": 7} if mask.spec == "dropout_attention" else {}
         starts = torch.tensor(plan.lengths.q_starts, dtype=torch.int32, device=self.device)
         alone = {"cu_seqlens_q": starts, "cu_seqlens_kv": starts} if mask.packed else {}
-        return kernel, shared.shard(kernel, plan=plan), given, alone
+        return kernel, shared.shard(kernel, plan=plan, transport=self.settings.transport), given, alone
 
     def wait(self) -> None:
         if self.device.type == "cuda":
