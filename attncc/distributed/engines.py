@@ -45,6 +45,10 @@ class Engine(Protocol):
         """Set to 0. All ranks of the group call this together."""
         ...
 
+    def is_recorded(self) -> bool:
+        """Whether a graph records the current order."""
+        ...
+
     def prepared(self, found: Sequence[Move]) -> Prepared: ...
 
     def follow(self) -> None:
@@ -136,6 +140,9 @@ class OnDevice:
         inside = own.data_ptr() - handle.buffer_ptrs[handle.rank]
         return Memory(own, [address + inside for address in handle.buffer_ptrs], handle)
 
+    def is_recorded(self) -> bool:
+        return bool(torch.cuda.is_current_stream_capturing())
+
     def prepared(self, found: Sequence[Move]) -> Prepared:
         copies = [(_Copy.of(move), move.source) for move in found]
         return [(copy, ctypes.addressof(copy), offset) for copy, offset in copies]
@@ -198,6 +205,9 @@ class OnHost:
             mapped = [torch.from_file(name, shared=True, size=size, dtype=torch.uint8) for name in names]
             meet(group)
         return Memory(mapped[dist.get_rank(group)], [x.data_ptr() for x in mapped], mapped)
+
+    def is_recorded(self) -> bool:
+        return False
 
     def prepared(self, found: Sequence[Move]) -> Prepared:
         return found

@@ -46,7 +46,10 @@ class _Fetch(NamedTuple):
 
 
 class PeerExchange(Exchange):
-    """As `Exchange`. All ranks are on one node, and reach each other's memory."""
+    """As `Exchange`. All ranks are on one node, and reach each other's memory.
+
+    Calls that a graph records go by the collective: what it replays would tell the same turn again.
+    """
 
     def __init__(  # noqa: PLR0917  (as Exchange takes them, and memory)
         self, plan: PlanData, mask: MaskPlan, group: Any, axis: int, device: Any, memory: PeerMemory
@@ -70,7 +73,7 @@ class PeerExchange(Exchange):
 
     def fetch(self, k: Tensor, v: Tensor, heads: Sequence[Heads]) -> Fetched:
         """As `Exchange.fetch`. What is sent, and the memory of what comes, is free again after `Fetched.done`."""
-        if self.first.idle:
+        if self.first.idle or self.engine.is_recorded():
             return super().fetch(k, v, heads)
         k, v = (x if x.stride(-1) == 1 and 0 not in x.stride() else x.contiguous() for x in (k, v))
         begins, size = self._layout(k, v)
@@ -163,7 +166,7 @@ class PeerExchange(Exchange):
     # ------------------------------------------------------------ gradients
 
     def _way_back(self, own: Pair, heads: Sequence[Heads], dtype: Any) -> WayBack:
-        if self.first.idle:
+        if self.first.idle or self.engine.is_recorded():
             return super()._way_back(own, heads, dtype)
         return _PeerWay(self, own, tuple(heads), dtype)
 
