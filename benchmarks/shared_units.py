@@ -151,28 +151,32 @@ class Units:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def milliseconds(self, call: Callable[[], Any], loops: int, *, alone: bool = False) -> float:
-        """Of one call of some, the slowest rank's; `alone`: rank 0 calls."""
-        spent = torch.zeros(1, dtype=torch.float64, device=self.device)
+    def milliseconds(self, call: Callable[[], Any], loops: int, *, alone: bool = False) -> tuple[float, float]:
+        """Of one call of some, the slowest rank's, and of it the host's part; `alone`: rank 0 calls."""
+        spent = torch.zeros(2, dtype=torch.float64, device=self.device)
         dist.barrier()
         self.wait()
         if not alone or self.rank == 0:
             start = time.perf_counter()
             for _ in range(loops):
                 call()
+            host = time.perf_counter() - start
             self.wait()
-            spent += (time.perf_counter() - start) * 1e3 / loops
+            spent += torch.tensor([time.perf_counter() - start, host], device=self.device) * 1e3 / loops
         dist.all_reduce(spent, dist.ReduceOp.MAX)
-        return float(spent)
+        whole, host = spent.tolist()
+        return whole, host
 
     def medians(self, calls: dict[str, Callable[[], Any]], alone: tuple[str, ...] = ()) -> dict[str, float]:
-        """Of interleaved measurements."""
-        spent: dict[str, list[float]] = {name: [] for name in calls}
+        """Of interleaved measurements; "host NAME": how long the host took."""
+        spent: dict[str, list[float]] = {name: [] for label in calls for name in (label, f"host {label}")}
         loops = dict.fromkeys(calls, self.settings.loops)
         for number in range(self.settings.before + self.settings.timed):
             for name, call in calls.items():
-                found = self.milliseconds(call, loops[name], alone=name in alone)
-                spent[name] += [found] if number >= self.settings.before else []
+                found, host = self.milliseconds(call, loops[name], alone=name in alone)
+                if number >= self.settings.before:
+                    spent[name].append(found)
+                    spent[f"host {name}"].append(host)
                 if number + 1 == self.settings.before:  # the same on all ranks, as `found` is
                     loops[name] = max(self.settings.loops, min(20, round(self.settings.least / found)))
         return {name: median(found) for name, found in spent.items()}
@@ -237,7 +241,7 @@ class Units:
         return [] if came == wanted else [f"bytes received and sent {came}, by the plan {wanted}"]
 
     def time(self, name: str) -> dict[str, Any]:
-        """One GPU beside all of them."""
+        """One GPU beside all of them. "each": all compute the whole at the same time, each alone."""
         mask, rows = MASKS[name], self.settings.rows
         kernel, cp, given, alone = self.shared(mask, rows)
         by_collective = shared.shard(kernel, plan=cp.plan, transport="collective")
@@ -248,6 +252,7 @@ class Units:
                 "one": lambda: kernel(*whole[:3], **given, **alone),
                 "all": lambda: cp(*own[:3], **given),
                 "collective": lambda: by_collective(*own[:3], **given),
+                "each": lambda: kernel(*whole[:3], **given, **alone),
                 "one both": lambda: _gradients(kernel, whole, {**given, **alone}),
                 "all both": lambda: _gradients(cp, own, given),
                 "collective both": lambda: _gradients(by_collective, own, given),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,11 +22,17 @@ class Lanes:
 
     def __init__(self, device: Any, *, several: bool) -> None:
         on_gpu = torch.device(device).type == "cuda"
-        self._side = torch.cuda.Stream(device) if on_gpu and several else None
+        self._side = _stream_beside(device) if on_gpu and several else None
 
     def begin(self, arriving: Arriving, launches: int) -> Turns:
         """The side lane goes on after what is queued. A single launch takes the current stream."""
         return Turns(arriving, self._side if launches > 1 else None)
+
+
+@cache
+def _stream_beside(device: Any) -> Any:
+    """One for all calls: a GPU's streams share a few queues, where they wait for each other."""
+    return torch.cuda.Stream(device)
 
 
 class Turns:

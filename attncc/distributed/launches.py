@@ -31,6 +31,7 @@ from .head_groups import head_cuts
 from .lanes import Lanes, Turns
 from .plan_data import MaskPlan, PlanData
 from .query_places import cuts, launched_together, why_not_placed, why_placed, with_places
+from .row_runs import copy
 
 Tensor = Any
 
@@ -115,7 +116,7 @@ class ByOffset:
             (run_of(plan, own, begin, device, step), local[begin]) for begin, own in neighbours(rows, local, sequences)
         ]
         self._here = [run for run, here in runs if here]
-        self._others = [run for run, here in runs if not here]
+        self._others = [run for run, here in reversed(runs) if not here]  # under causal masks the longest first
         self._lanes = Lanes(device, several=not any(item.learnable for item in variant.inputs))
 
     def forward(self, q: Tensor, arriving: Arriving, options: Options) -> tuple[Tensor, Tensor | None]:
@@ -123,21 +124,28 @@ class ByOffset:
         whole = Call(q, arriving, options)
         out = torch.empty((*q.shape[:-1], arriving.v.shape[-1]), dtype=q.dtype, device=q.device)
         lse = whole.new_lse() if softmax else None
-        lanes = self._begun(arriving)
-        for run in self._here:
-            with lanes.next():
-                self._forward(whole, run, out, lse)
+        lanes, first = self._lanes.begin(arriving, self._count(arriving)), len(arriving.heads) == 1
+
+        def launch_here() -> None:
+            for run in self._here:
+                with lanes.next():
+                    self._forward(whole, run, out, lse)
+
+        if first:
+            launch_here()
         for number, heads in enumerate(arriving.heads):
             some = whole.of(heads)
             for run in self._others:
                 with lanes.next(number):
                     self._forward(some, run, out, lse)
             lanes.reach(number)
+        if not first:  # a small group is soon there, and these fill what the last one leaves idle
+            launch_here()
         lanes.join()
         return out, lse
 
-    def _begun(self, arriving: Arriving) -> Turns:
-        return self._lanes.begin(arriving, len(self._here) + len(self._others) * len(arriving.heads))
+    def _count(self, arriving: Arriving) -> int:
+        return len(self._here) + len(self._others) * len(arriving.heads)
 
     def _forward(self, call: Call, run: Run, out: Tensor, lse: Tensor | None) -> None:
         cut, more = Cut(run, call.options.axis), dict[str, Any](return_lse=lse is not None)
@@ -158,8 +166,8 @@ class ByOffset:
 
         Runs whose keys are all here go on while rows travel: K and V before the others, their gradients behind them.
         """
-        call, lanes = Call(given.q, arriving, options), self._begun(arriving)
-        work = _Backward(self._kernel, given, back, repeats, torch.empty_like(given.q), {})
+        call, lanes = Call(given.q, arriving, options), self._lanes.begin(arriving, self._count(arriving))
+        work = _Backward(given, back, repeats, several=self._count(arriving) > 1)
         own: Iterable[tuple[Tensor, Tensor]] = (self._in_lane(lanes, work, call, run) for run in self._here)
         if not arriving.complete:
             own = list(own)
@@ -199,7 +207,7 @@ class ByOffset:
             deterministic=work.repeats,
             **self._arguments(call, run),
         )
-        cut.inside(call.heads_of(work.dq)).copy_(cut.without_ahead(found.dq))
+        work.write_dq(call, cut, found.dq)
         for name, value in found.inputs.items():
             self._add(work.inputs, name, value, run, call)
         return found.dk, found.dv
@@ -226,15 +234,20 @@ class ByOffset:
         own += part
 
 
-class _Backward(NamedTuple):
+class _Backward:
     """What launches read, and what they found so far."""
 
-    kernel: Kernel
-    given: Given
-    back: ToBackward
-    repeats: bool
-    dq: Tensor
-    inputs: dict[str, Tensor]
+    def __init__(self, given: Given, back: ToBackward, repeats: bool, *, several: bool) -> None:
+        self.given, self.back, self.repeats = given, back, repeats
+        self.inputs: dict[str, Tensor] = {}
+        self.dq = torch.empty_like(given.q) if several else None  # not in a lane: all of them write it
+
+    def write_dq(self, call: Call, cut: Cut, found: Tensor) -> None:
+        """What one of several launches found, or the only one."""
+        if self.dq is None:
+            self.dq = cut.without_ahead(found)
+        else:
+            copy(cut.inside(call.heads_of(self.dq)), cut.without_ahead(found))
 
 
 class OverWhole:

@@ -18,7 +18,7 @@ from .engines import Prepared
 from .moves import Move, moves
 from .peer_memory import PeerMemory, Turn
 from .plan_data import MaskPlan, PlanData, Rows
-from .row_runs import MOST_RUNS, RowRuns, others
+from .row_runs import MOST_RUNS, RowRuns, copy, others
 from .transport import Exchange, Fetched, Pair, Parts, WayBack, of_sender, with_rows
 
 Tensor = Any
@@ -161,7 +161,7 @@ class PeerExchange(Exchange):
                 continue
             sizes = [end - begin for begin, end in self._own.runs]
             for into, part in zip(own, x.split(sizes, self.axis), strict=True):
-                into.copy_(part)
+                copy(into, part)
 
     # ------------------------------------------------------------ gradients
 
