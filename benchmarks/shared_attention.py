@@ -127,7 +127,8 @@ def table(found: Found) -> Iterator[str]:
         forward, back = (
             f"{row[f'{kind} share']:.3f}{row[f'{kind} TFLOP/s a GPU']:8.0f}" for kind in ("forward", "backward")
         )
-        collective = f"{row['collective ms']:.2f} {row['collective both ms']:.2f}  each {row['each ms']:.2f}"
+        collective = f"{row['collective ms']:.2f} {row['collective both ms']:.2f}"
+        collective += f"  last {row['last ms']:.2f} each {row['each ms']:.2f} {row['each both ms']:.2f}"
         collective += f"  host {row['host all ms']:.2f} {row['host all both ms']:.2f}"
         how = f"{collective}  {row['transport']} {row['assignment']} {row['groups']}"
         yield f"{name:12}{one}{every}  {forward}  {one_both}{every_both}     {back}  {exchange}  {how}"

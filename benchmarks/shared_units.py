@@ -10,11 +10,12 @@ import os
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -151,12 +152,12 @@ class Units:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def milliseconds(self, call: Callable[[], Any], loops: int, *, alone: bool = False) -> tuple[float, float]:
-        """Of one call of some, the slowest rank's, and of it the host's part; `alone`: rank 0 calls."""
+    def milliseconds(self, call: Callable[[], Any], loops: int, alone: int | None = None) -> tuple[float, float]:
+        """Of one call of some, the slowest rank's, and of it the host's part; `alone`: the one rank that calls."""
         spent = torch.zeros(2, dtype=torch.float64, device=self.device)
         dist.barrier()
         self.wait()
-        if not alone or self.rank == 0:
+        if alone in (None, self.rank):
             start = time.perf_counter()
             for _ in range(loops):
                 call()
@@ -167,13 +168,15 @@ class Units:
         whole, host = spent.tolist()
         return whole, host
 
-    def medians(self, calls: dict[str, Callable[[], Any]], alone: tuple[str, ...] = ()) -> dict[str, float]:
+    def medians(
+        self, calls: dict[str, Callable[[], Any]], alone: Mapping[str, int] = MappingProxyType({})
+    ) -> dict[str, float]:
         """Of interleaved measurements; "host NAME": how long the host took."""
         spent: dict[str, list[float]] = {name: [] for label in calls for name in (label, f"host {label}")}
         loops = dict.fromkeys(calls, self.settings.loops)
         for number in range(self.settings.before + self.settings.timed):
             for name, call in calls.items():
-                found, host = self.milliseconds(call, loops[name], alone=name in alone)
+                found, host = self.milliseconds(call, loops[name], alone.get(name))
                 if number >= self.settings.before:
                     spent[name].append(found)
                     spent[f"host {name}"].append(host)
@@ -241,7 +244,8 @@ class Units:
         return [] if came == wanted else [f"bytes received and sent {came}, by the plan {wanted}"]
 
     def time(self, name: str) -> dict[str, Any]:
-        """One GPU beside all of them. "each": all compute the whole at the same time, each alone."""
+        """One GPU, the first, beside all of them. "last": the last GPU; "each": all compute the whole at the same time,
+        each alone, so that it tells what the slowest one and a shared supply of power cost."""
         mask, rows = MASKS[name], self.settings.rows
         kernel, cp, given, alone = self.shared(mask, rows)
         by_collective = shared.shard(kernel, plan=cp.plan, transport="collective")
@@ -252,13 +256,15 @@ class Units:
                 "one": lambda: kernel(*whole[:3], **given, **alone),
                 "all": lambda: cp(*own[:3], **given),
                 "collective": lambda: by_collective(*own[:3], **given),
+                "last": lambda: kernel(*whole[:3], **given, **alone),
                 "each": lambda: kernel(*whole[:3], **given, **alone),
+                "each both": lambda: _gradients(kernel, whole, {**given, **alone}),
                 "one both": lambda: _gradients(kernel, whole, {**given, **alone}),
                 "all both": lambda: _gradients(cp, own, given),
                 "collective both": lambda: _gradients(by_collective, own, given),
                 "exchange": lambda: self._exchange(cp, own),
             },
-            alone=("one", "one both"),
+            alone={"one": 0, "one both": 0, "last": self.ranks - 1},
         )
         flops = 4 * mask.pairs(rows) * self.settings.heads[0] * self.settings.head_dim
         back = {kind: found[f"{kind} both"] - found[kind] for kind in ("one", "all")}
