@@ -125,6 +125,10 @@ class OnDevice:
         api.cuMemcpy2DAsync_v2.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         for function in (api.cuStreamWriteValue32_v2, api.cuStreamWaitValue32_v2):
             function.argtypes = [ctypes.c_void_p, _ADDRESS, _COUNT, ctypes.c_uint]
+        # Isn't of torch's documented interface: where it is missing, what is takes longer.
+        self._current: Callable[[int], int] = getattr(
+            torch._C, "_cuda_getCurrentRawStream", lambda ordinal: torch.cuda.current_stream(ordinal).cuda_stream
+        )
         self._stream = torch.cuda.Stream(self._device)
         self._raw = self._stream.cuda_stream
         self._before, self._after = torch.cuda.Event(), torch.cuda.Event()
@@ -167,7 +171,7 @@ class OnDevice:
         self._done(self._wait, self._order(copies), flag, value % _WORD, 0)  # 0: until it is as large, or larger
 
     def _order(self, copies: bool) -> int:
-        return self._raw if copies else int(torch.cuda.current_stream(self._device).cuda_stream)
+        return self._raw if copies else self._current(self._device.index)
 
     def _done(self, function: Callable[..., int], *arguments: int) -> None:
         result = function(*arguments)
