@@ -10,11 +10,12 @@ import os
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,11 @@ class Settings:
     runs: int  # that must have the same bits
     heads: tuple[int, int] = (32, 8)
     head_dim: int = 128
+    transport: str = "auto"
     timed: int = 5
     before: int = 2
-    loops: int = 3  # calls of a measurement
+    loops: int = 3  # calls of a measurement, at least
+    least: float = 40.0  # ms that it takes, if 20 calls do: else the host's part of the first call counts
 
     @property
     def device(self) -> str:
@@ -53,7 +56,7 @@ class Settings:
 
     @classmethod
     def tiny(cls, backend: str, folder: str) -> Settings:
-        return cls(backend, folder, 512, 256, 3, (4, 2), 64, 1, 0, 1)
+        return cls(backend, folder, 512, 256, 3, (4, 2), 64, timed=1, before=0, loops=1)
 
 
 @dataclass(frozen=True)
@@ -143,33 +146,42 @@ class Units:
         given |= {"seed": 7} if mask.spec == "dropout_attention" else {}
         starts = torch.tensor(plan.lengths.q_starts, dtype=torch.int32, device=self.device)
         alone = {"cu_seqlens_q": starts, "cu_seqlens_kv": starts} if mask.packed else {}
-        return kernel, shared.shard(kernel, plan=plan), given, alone
+        return kernel, shared.shard(kernel, plan=plan, transport=self.settings.transport), given, alone
 
     def wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def milliseconds(self, call: Callable[[], Any], *, alone: bool = False) -> float:
-        """Of one call, the slowest rank's; `alone`: rank 0 calls."""
-        spent = torch.zeros(1, dtype=torch.float64, device=self.device)
+    def milliseconds(self, call: Callable[[], Any], loops: int, alone: int | None = None) -> tuple[float, float]:
+        """Of one call of some, the slowest rank's, and of it the host's part; `alone`: the one rank that calls."""
+        spent = torch.zeros(2, dtype=torch.float64, device=self.device)
         dist.barrier()
         self.wait()
-        if not alone or self.rank == 0:
+        if alone in (None, self.rank):
             start = time.perf_counter()
-            for _ in range(self.settings.loops):
+            for _ in range(loops):
                 call()
+            host = time.perf_counter() - start
             self.wait()
-            spent += (time.perf_counter() - start) * 1e3 / self.settings.loops
+            spent += torch.tensor([time.perf_counter() - start, host], device=self.device) * 1e3 / loops
         dist.all_reduce(spent, dist.ReduceOp.MAX)
-        return float(spent)
+        whole, host = spent.tolist()
+        return whole, host
 
-    def medians(self, calls: dict[str, Callable[[], Any]], alone: tuple[str, ...] = ()) -> dict[str, float]:
-        """Of interleaved measurements."""
-        spent: dict[str, list[float]] = {name: [] for name in calls}
+    def medians(
+        self, calls: dict[str, Callable[[], Any]], alone: Mapping[str, int] = MappingProxyType({})
+    ) -> dict[str, float]:
+        """Of interleaved measurements; "host NAME": how long the host took."""
+        spent: dict[str, list[float]] = {name: [] for label in calls for name in (label, f"host {label}")}
+        loops = dict.fromkeys(calls, self.settings.loops)
         for number in range(self.settings.before + self.settings.timed):
             for name, call in calls.items():
-                found = self.milliseconds(call, alone=name in alone)
-                spent[name] += [found] if number >= self.settings.before else []
+                found, host = self.milliseconds(call, loops[name], alone.get(name))
+                if number >= self.settings.before:
+                    spent[name].append(found)
+                    spent[f"host {name}"].append(host)
+                if number + 1 == self.settings.before:  # the same on all ranks, as `found` is
+                    loops[name] = max(self.settings.loops, min(20, round(self.settings.least / found)))
         return {name: median(found) for name, found in spent.items()}
 
     # ------------------------------------------------------------ units
@@ -215,10 +227,13 @@ class Units:
                 together = cp.unshard(mine, -2, of="kv" if label in ("dk", "dv") else "q")
                 errors[label] = float((together.float() - one.float()).abs().max() / one.float().abs().max())
             other = sum(not _same(first, _gradients(cp, own, given)) for _ in range(self.settings.runs))
+            by_collective = shared.shard(kernel, plan=cp.plan, transport="collective")
+            apart = not _same(first, _gradients(by_collective, own, given))
         finally:
             torch.use_deterministic_algorithms(False)
         wrong += [f"{label} differs by {error:.2g}" for label, error in errors.items() if not error < 1e-2]
         wrong += [f"{other} of {self.settings.runs} runs have other bits"] if other else []
+        wrong += ["all_to_all_single brings other bits"] if apart else []
         return {"wrong": wrong, "errors": errors, "runs": self.settings.runs, "heads in turn": cp.mask.groups}
 
     def _bytes_wrong(self, cp: Any) -> list[str]:
@@ -229,20 +244,27 @@ class Units:
         return [] if came == wanted else [f"bytes received and sent {came}, by the plan {wanted}"]
 
     def time(self, name: str) -> dict[str, Any]:
-        """One GPU beside all of them."""
+        """One GPU, the first, beside all of them. "last": the last GPU; "each": all compute the whole at the same time,
+        each alone, so that it tells what the slowest one and a shared supply of power cost."""
         mask, rows = MASKS[name], self.settings.rows
         kernel, cp, given, alone = self.shared(mask, rows)
+        by_collective = shared.shard(kernel, plan=cp.plan, transport="collective")
         whole = self.drawn(mask, rows)
         own = [cp.shard(x, -2, of=of) for x, of in zip(whole, ("q", "kv", "kv", "q"), strict=True)]
         found = self.medians(
             {
                 "one": lambda: kernel(*whole[:3], **given, **alone),
                 "all": lambda: cp(*own[:3], **given),
+                "collective": lambda: by_collective(*own[:3], **given),
+                "last": lambda: kernel(*whole[:3], **given, **alone),
+                "each": lambda: kernel(*whole[:3], **given, **alone),
+                "each both": lambda: _gradients(kernel, whole, {**given, **alone}),
                 "one both": lambda: _gradients(kernel, whole, {**given, **alone}),
                 "all both": lambda: _gradients(cp, own, given),
+                "collective both": lambda: _gradients(by_collective, own, given),
                 "exchange": lambda: self._exchange(cp, own),
             },
-            alone=("one", "one both"),
+            alone={"one": 0, "one both": 0, "last": self.ranks - 1},
         )
         flops = 4 * mask.pairs(rows) * self.settings.heads[0] * self.settings.head_dim
         back = {kind: found[f"{kind} both"] - found[kind] for kind in ("one", "all")}
@@ -252,6 +274,7 @@ class Units:
             "backward share": back["one"] / back["all"] / self.ranks,
             "forward TFLOP/s a GPU": flops / found["all"] / self.ranks / 1e9,
             "backward TFLOP/s a GPU": 2.5 * flops / back["all"] / self.ranks / 1e9,
+            "transport": type(next(iter(cp.exchanges.values()))).__name__,
             "assignment": cp.plan.tried[0].name,
             "groups": [cp.mask.groups, cp.mask.groups_back],
             "planned ms": cp.mask.exposed * 1e3,
@@ -260,7 +283,9 @@ class Units:
     def _exchange(self, cp: Any, own: list[Tensor]) -> None:
         """K and V of all heads, nothing computed."""
         heads = ((0, self.settings.heads[1]),)
-        cp.exchange(own[1], Options({}, None, "bhsd", None)).fetch(*own[1:3], heads).wait(0)
+        fetched = cp.exchange(own[1], Options({}, None, "bhsd", None)).fetch(*own[1:3], heads)
+        fetched.wait(0)
+        fetched.done()
 
     def ring(self, name: str) -> dict[str, Any]:
         """The zigzag ring on the same kernels; compared with one GPU first."""

@@ -5,8 +5,9 @@
     out = cp(q, k, v)                      # local rows; gradients by autograd
 
 Read `lengths`, `needs` (what the tile proof says), `machine`, `relays`, `head_groups`, `grouping`, `cost`, `assign`,
-`swaps`, `plan_data`, `planning`; then, which need torch, `row_runs`, `transport`, `query_places`, `call_parts`,
-`launches`, `operator` and `sharded`. `key_places` and `decoding` are of caches that ranks share.
+`swaps`, `plan_data`, `planning`; then, which need torch, `row_runs`, `own_gradients`, `transport` (a collective);
+`moves`, `engines`, `peer_memory`, `peer_transport` (copies into others' memory), `transports`; `query_places`,
+`call_parts`, `lanes`, `launches`, `operator` and `sharded`. `key_places` and `decoding` are of caches that ranks share.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbouring chunks: rows of local tensors, and what the call says of them.
+    """Own rows that one launch computes: where they lie in local tensors, and what the call says of them.
 
     With dropout a launch begins at a multiple of some rows in its sequence, `ahead` of them before the run.
     """
@@ -167,26 +167,32 @@ class Total:
         return (torch.zeros_like(call.k), torch.zeros_like(call.v)) if self._sum is None else self._sum
 
 
-def neighbours(rows: Rows, local: NDArray[np.bool_]) -> Iterator[tuple[int, Rows]]:
-    """Runs of own rows that are neighbours in the sequence and alike in being `local`, and where each begins in local
-    tensors."""
-    cuts = [0, *(np.flatnonzero((np.diff(rows) != 1) | (local[1:] != local[:-1])) + 1).tolist(), len(rows)]
+def neighbours(rows: Rows, local: NDArray[np.bool_], sequences: Rows | None = None) -> Iterator[tuple[int, Rows]]:
+    """Runs of own rows that one launch computes, alike in being `local`, and where each begins in local tensors.
+
+    They are neighbours in the sequence. Where the `sequences` of rows are given, a run has neighbours of each.
+    """
+    apart = np.diff(rows) != 1
+    if sequences is not None:
+        apart &= np.diff(sequences) == 0
+    cuts = [0, *(np.flatnonzero(apart | (local[1:] != local[:-1])) + 1).tolist(), len(rows)]
     yield from ((begin, rows[begin:end]) for begin, end in pairwise(cuts))
 
 
 def run_of(plan: PlanData, rows: Rows, begin: int, device: Any, step: int) -> Run:
-    lengths, first, end = plan.lengths, int(rows[0]), int(rows[-1]) + 1
-    starts = np.asarray(lengths.q_starts)
-    ahead = int(first - starts[np.searchsorted(starts, first, side="right") - 1]) % step
-    first -= ahead
-    inside = np.clip(starts, first, end)
-    begins = inside[:-1] - starts[:-1]
+    """`step`: of its first sequence, a launch begins at a multiple of so many rows."""
+    lengths, starts = plan.lengths, np.asarray(plan.lengths.q_starts)
+    ahead = int(rows[0] - starts[np.searchsorted(starts, rows[0], side="right") - 1]) % step
+    rows = np.concatenate([np.arange(rows[0] - ahead, rows[0]), rows])
+    among = np.searchsorted(rows, starts)  # rows before each sequence
+    has = among[1:] > among[:-1]
+    begins = np.where(has, rows[np.minimum(among[:-1], len(rows) - 1)] - starts[:-1], 0)
     place = _int32(np.stack([begins, np.asarray(lengths.q)], axis=1), device)
     offset = np.asarray(lengths.kv) - np.asarray(lengths.q) + begins
-    local = begin, begin + len(rows), ahead, first
+    local = begin, begin + len(rows) - ahead, ahead, int(rows[0])
     if not lengths.packed:
         return Run(*local, {"q_offset": int(offset[0])}, place, packed=False)
-    arguments = {"cu_seqlens_q": inside - first, "cu_seqlens_kv": np.asarray(lengths.kv_starts), "q_offset": offset}
+    arguments = {"cu_seqlens_q": among, "cu_seqlens_kv": np.asarray(lengths.kv_starts), "q_offset": offset}
     tensors = {name: _int32(x, device) for name, x in arguments.items()}
     return Run(*local, tensors, place, packed=True)
 

@@ -21,13 +21,15 @@ Owners = NDArray[np.int64]  # the rank of each chunk
 @dataclass(frozen=True)
 class Load:
     """One mask, and how many layers have it. `seconds`: of a pair of query and key on one GPU. `row_bytes`: of one row
-    of K and V, all heads and sequences. `heads`: parts of a row that can travel and be computed one after the other."""
+    of K and V, all heads and sequences. `heads`: parts of a row that can travel and be computed one after the other.
+    `sequences`: of the first and the last row of each chunk of q, [2, chunks], where one launch has rows of many."""
 
     needs: Needs
     layers: int
     seconds: float
     row_bytes: int
     heads: int = 1
+    sequences: NDArray[np.int64] | None = None  # see `launched_together`
 
     @cached_property
     def by_chunk(self) -> Floats:
@@ -80,17 +82,33 @@ def figures(load: Load, owners: Owners, machine: Machine) -> Figures:
     return Figures(*_seconds(load, owners, machine, inside, between), sent)
 
 
-def times_of(load: Load, owners: Owners, machine: Machine, found: Figures) -> Times:
-    """What groups of heads are chosen by."""
-    local, ranks = local_chunks(load.needs, owners), machine.ranks
+def times_of(load: Load, owners: Owners, machine: Machine, found: Figures) -> tuple[Times, bool]:
+    """What groups of heads are chosen by, and whether chunks that need no others' rows are launched before the rest:
+    not where launches cost more than that hides."""
+    apart, together = (_times(load, owners, machine, found, chosen) for chosen in (True, False))
+    first = apart.forward(apart.groups(load.heads)) <= together.forward(together.groups(load.heads))
+    return (apart, True) if first else (together, False)
+
+
+def _times(load: Load, owners: Owners, machine: Machine, found: Figures, first: bool) -> Times:
+    local, ranks = local_chunks(load.needs, owners) & first, machine.ranks
     alone = np.bincount(owners, np.where(local, load.by_chunk, 0), ranks).astype(np.float64)
     order = np.argsort(owners, kind="stable")  # of each rank its chunks, as they follow each other
-    new = np.r_[True, (np.diff(order) != 1) | (np.diff(owners[order]) != 0) | (local[order][1:] != local[order][:-1])]
+    new = np.r_[True, _gaps(load, order) | (np.diff(owners[order]) != 0) | (local[order][1:] != local[order][:-1])]
     here, others = (
         np.bincount(owners[order], new & kind, ranks).astype(np.float64) for kind in (local[order], ~local[order])
     )
     one, travel = machine.launch, np.maximum(found.inside, found.between)
     return Times(alone, found.compute - alone, travel, here * one, others * one, one)
+
+
+def _gaps(load: Load, order: Owners) -> NDArray[np.bool_]:
+    """Whether one launch can't have a chunk and the next of a rank: see `call_parts.neighbours`."""
+    apart = np.asarray(np.diff(order) != 1)
+    if load.sequences is None:
+        return apart
+    first, last = load.sequences
+    return np.asarray(apart & (last[order][:-1] == first[order][1:]))
 
 
 def local_chunks(found: Needs, owners: Owners) -> NDArray[np.bool_]:
@@ -101,7 +119,7 @@ def local_chunks(found: Needs, owners: Owners) -> NDArray[np.bool_]:
 
 def exposed(load: Load, owners: Owners, machine: Machine, found: Figures) -> float:
     """Seconds of a layer forward, with launches and what of travel isn't hidden."""
-    times = times_of(load, owners, machine, found)
+    times, _ = times_of(load, owners, machine, found)
     return times.forward(times.groups(load.heads))
 
 

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 BACKWARD = 2.5  # times the forward pass's work
+FURTHER = 2  # launches that one of a further group counts as: the host cuts tensors for it
+LAUNCH = 6  # times the forward pass's launch: it is three kernels, and each ends with blocks that run alone
 WIDE = 2  # times the bytes of K and V: their gradients in fp32, where they are 16-bit
 
 Groups = tuple[int, ...]  # heads of k in each
@@ -36,17 +38,18 @@ class Times:
     def forward(self, groups: Groups) -> float:
         """Of the slowest rank, with what of travel isn't hidden."""
         shares = [group / sum(groups) for group in groups]
-        now = self.local + self.local_launches - self.launch
+        now, further = self.local + self.local_launches - self.launch, 1
         for share, arrived in zip(shares, accumulate(shares), strict=True):
-            now = np.maximum(now, arrived * self.travel) + share * self.rest + self.launches
+            now = np.maximum(now, arrived * self.travel) + share * self.rest + further * self.launches
+            further = FURTHER
         return float(now.max())
 
     def backward(self, groups: Groups) -> float:
         """K and V come once more. Gradients go back behind them on the same links."""
         shares = [group / sum(groups) for group in groups]
-        now, link = BACKWARD * self.local + self.local_launches - self.launch, self.travel
+        now, link = BACKWARD * self.local + LAUNCH * (self.local_launches - self.launch), self.travel
         for share, arrived in zip(shares, accumulate(shares), strict=True):
-            now = np.maximum(now, arrived * self.travel) + share * BACKWARD * self.rest + self.launches
+            now = np.maximum(now, arrived * self.travel) + BACKWARD * share * self.rest + LAUNCH * self.launches
             link = np.maximum(link, now) + share * WIDE * self.travel
         return float(np.maximum(now, link).max())
 

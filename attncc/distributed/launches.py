@@ -1,8 +1,8 @@
 """What a rank computes itself: its rows of q, with K and V in logical order.
 
-Kernels have one launch for each run of neighbouring chunks, by `q_offset`. Where the variant reads q_idx or q_len, or
-has dropout, a further input says where its queries are (`query_places`). What has no such kernel the executor computes
-on the CPU over q of full length, tiles of own rows alone; GPUs don't.
+Kernels have one launch for each run of neighbouring rows, by `q_offset`; of packed sequences, for many of these. Where
+the variant reads q_idx or q_len, or has dropout, a further input says where its queries are (`query_places`). What has
+no such kernel the executor computes on the CPU over q of full length, tiles of own rows alone; GPUs don't.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from ..runtime.frameworks.framework import HostFramework
 from ..runtime.kernel import Kernel
 from .call_parts import Arriving, Call, Cut, Options, Run, Total, neighbours, run_of
 from .head_groups import head_cuts
+from .lanes import Lanes, Turns
 from .plan_data import MaskPlan, PlanData
-from .query_places import cuts, why_not_placed, why_placed, with_places
+from .query_places import cuts, launched_together, why_not_placed, why_placed, with_places
+from .row_runs import copy
 
 Tensor = Any
 
@@ -97,7 +99,7 @@ def _placed(kernel: Kernel, *, packed: bool) -> Kernel:
 
 
 class ByOffset:
-    """A launch for each run of neighbouring chunks and each group of heads.
+    """A launch for each run of own rows and each group of heads.
 
     Runs whose keys are all here go first, of all heads, while others travel; then, group by group, the rest.
     """
@@ -109,22 +111,41 @@ class ByOffset:
         self._placed = any(item.name == Q_PLACE for item in variant.inputs)
         rows, local = plan.rows(rank), plan.local_rows(rank, mask)
         step = 1 if variant.dropout is None else ALIGNMENT
-        runs = [(run_of(plan, own, begin, device, step), local[begin]) for begin, own in neighbours(rows, local)]
+        sequences = plan.sequences(rows) if launched_together(variant, packed=packed) else None
+        runs = [
+            (run_of(plan, own, begin, device, step), local[begin]) for begin, own in neighbours(rows, local, sequences)
+        ]
         self._here = [run for run, here in runs if here]
-        self._others = [run for run, here in runs if not here]
+        self._others = [run for run, here in reversed(runs) if not here]  # under causal masks the longest first
+        self._lanes = Lanes(device, several=not any(item.learnable for item in variant.inputs))
 
     def forward(self, q: Tensor, arriving: Arriving, options: Options) -> tuple[Tensor, Tensor | None]:
         softmax = self._kernel.variant.normalize == "softmax"
         whole = Call(q, arriving, options)
         out = torch.empty((*q.shape[:-1], arriving.v.shape[-1]), dtype=q.dtype, device=q.device)
         lse = whole.new_lse() if softmax else None
-        for run in self._here:
-            self._forward(whole, run, out, lse)
+        lanes, first = self._lanes.begin(arriving, self._count(arriving)), len(arriving.heads) == 1
+
+        def launch_here() -> None:
+            for run in self._here:
+                with lanes.next():
+                    self._forward(whole, run, out, lse)
+
+        if first:
+            launch_here()
         for number, heads in enumerate(arriving.heads):
-            arriving.wait(number)
+            some = whole.of(heads)
             for run in self._others:
-                self._forward(whole.of(heads), run, out, lse)
+                with lanes.next(number):
+                    self._forward(some, run, out, lse)
+            lanes.reach(number)
+        if not first:  # a small group is soon there, and these fill what the last one leaves idle
+            launch_here()
+        lanes.join()
         return out, lse
+
+    def _count(self, arriving: Arriving) -> int:
+        return len(self._here) + len(self._others) * len(arriving.heads)
 
     def _forward(self, call: Call, run: Run, out: Tensor, lse: Tensor | None) -> None:
         cut, more = Cut(run, call.options.axis), dict[str, Any](return_lse=lse is not None)
@@ -145,20 +166,32 @@ class ByOffset:
 
         Runs whose keys are all here go on while rows travel: K and V before the others, their gradients behind them.
         """
-        call = Call(given.q, arriving, options)
-        work = _Backward(self._kernel, given, back, repeats, torch.empty_like(given.q), {})
-        own: Iterable[tuple[Tensor, Tensor]] = (self._backward(work, call, run) for run in self._here)
-        own = own if arriving.complete else list(own)
+        call, lanes = Call(given.q, arriving, options), self._lanes.begin(arriving, self._count(arriving))
+        work = _Backward(given, back, repeats, several=self._count(arriving) > 1)
+        own: Iterable[tuple[Tensor, Tensor]] = (self._in_lane(lanes, work, call, run) for run in self._here)
+        if not arriving.complete:
+            own = list(own)
         for number, heads in enumerate(arriving.heads):
-            arriving.wait(number)
-            some, total = call.of(heads), Total()
-            for run in self._others:
-                total.add(*self._backward(work, some, run))
-            leaving.start(number, *total.found(some))
+            some = call.of(heads)
+            pairs = [self._in_lane(lanes, work, some, run, number) for run in self._others]
+            lanes.reach(number)
+            with lanes.again(*(x for pair in pairs[:-1] for x in pair)):
+                total = Total()
+                for pair in pairs:
+                    total.add(*pair)
+                leaving.start(number, *total.found(some))
+        own = list(own)
+        lanes.join()
         for found in own:
             for number, heads in enumerate(arriving.heads):
                 leaving.add(number, *map(call.of(heads).heads_of, found))
         return Found(work.dq, work.inputs)
+
+    def _in_lane(
+        self, lanes: Turns, work: _Backward, call: Call, run: Run, group: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        with lanes.next(group):
+            return self._backward(work, call, run)
 
     def _backward(self, work: _Backward, call: Call, run: Run) -> tuple[Tensor, Tensor]:
         """dk and dv; adds dq and the gradients of inputs."""
@@ -174,7 +207,7 @@ class ByOffset:
             deterministic=work.repeats,
             **self._arguments(call, run),
         )
-        cut.inside(call.heads_of(work.dq)).copy_(cut.without_ahead(found.dq))
+        work.write_dq(call, cut, found.dq)
         for name, value in found.inputs.items():
             self._add(work.inputs, name, value, run, call)
         return found.dk, found.dv
@@ -201,15 +234,20 @@ class ByOffset:
         own += part
 
 
-class _Backward(NamedTuple):
+class _Backward:
     """What launches read, and what they found so far."""
 
-    kernel: Kernel
-    given: Given
-    back: ToBackward
-    repeats: bool
-    dq: Tensor
-    inputs: dict[str, Tensor]
+    def __init__(self, given: Given, back: ToBackward, repeats: bool, *, several: bool) -> None:
+        self.given, self.back, self.repeats = given, back, repeats
+        self.inputs: dict[str, Tensor] = {}
+        self.dq = torch.empty_like(given.q) if several else None  # not in a lane: all of them write it
+
+    def write_dq(self, call: Call, cut: Cut, found: Tensor) -> None:
+        """What one of several launches found, or the only one."""
+        if self.dq is None:
+            self.dq = cut.without_ahead(found)
+        else:
+            copy(cut.inside(call.heads_of(self.dq)), cut.without_ahead(found))
 
 
 class OverWhole:

@@ -8,6 +8,9 @@ from itertools import accumulate
 from operator import index
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..diagnostics import AttnccError
 from ..problem.refusal import refused
 
@@ -50,6 +53,12 @@ class Lengths:
     def q_starts(self) -> tuple[int, ...]:
         """cu_seqlens of q."""
         return tuple(accumulate(self.q, initial=0))
+
+    def of_chunks(self, chunks: int) -> NDArray[np.int64]:
+        """The sequences of the first and the last row of each chunk of q: [2, chunks]."""
+        ends = np.arange(chunks + 1) * (self.q_rows // chunks)
+        rows = np.stack([ends[:-1], ends[1:] - 1])
+        return np.searchsorted(np.asarray(self.q_starts), rows, side="right") - 1
 
     @property
     def kv_starts(self) -> tuple[int, ...]:

@@ -14,8 +14,8 @@ class Machine:
 
     `flops`: what a kernel reaches on one GPU, in FLOP/s. `nvlink` and `network`: bytes/s that one GPU receives, and at
     the same time sends, within its node and from other nodes. The defaults are of H100 SXM nodes: 650 TFLOP/s forward,
-    360 GB/s, one 400 Gbit/s adapter for each GPU. `launch`: seconds that one more launch takes, mostly until its last
-    thread blocks are done.
+    360 GB/s, one 400 Gbit/s adapter for each GPU. `launch`: seconds that one more launch takes, of the host and
+    until its last thread blocks are done.
     """
 
     ranks: int
@@ -23,7 +23,7 @@ class Machine:
     flops: float = 650e12
     nvlink: float = 360e9
     network: float = 45e9
-    launch: float = 15e-6
+    launch: float = 50e-6
 
     @property
     def node(self) -> NDArray[np.int64]:

@@ -7,13 +7,14 @@ they run by a text, and inputs come as lists: tensors, numbers, and the names of
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 import torch
 from torch.library import custom_op
 
+from ..runtime.frameworks.tensor_observer import steers, watched
 from ..runtime.torch.torch_operator import NAMESPACE, no_second_derivative
 from .call_parts import Options
 from .launches import Given, ToBackward
@@ -22,6 +23,7 @@ Tensor = Any
 
 _CALL = "Tensor[] tensors, Scalar[] numbers, str names, float? scale, str layout, Tensor? seed, SymInt? seed_number"
 _SIGN, _WORD = 2**63, 2**64
+_NUMBERS = 6  # arguments after the tensors of `_CALL`
 
 
 class Results(NamedTuple):
@@ -72,8 +74,18 @@ def call(token: str, q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple
     if number is not None and number >= _SIGN:  # a seed of 64 bits counts as its two's complement
         number -= _WORD
     flat = *_flat(options.inputs), options.scale, options.layout, seed, number
-    out, lse, _, _ = getattr(torch.ops, NAMESPACE).context_parallel(token, q, k, v, *flat)
+    if _has_to_be_operator(q):
+        out, lse, _, _ = getattr(torch.ops, NAMESPACE).context_parallel(token, q, k, v, *flat)
+        return out, lse
+    out, lse = _Node.apply(token, q, k, v, *flat[1:], *flat[0])
     return out, lse
+
+
+def _has_to_be_operator(q: Tensor) -> bool:
+    """Whether torch watches what runs, or q's type says what operators do. All else is a node, in less of the host's
+    time."""
+    functional = torch._C._are_functorch_transforms_active()
+    return torch.compiler.is_compiling() or functional or watched(torch) or steers(type(q))
 
 
 def _flat(inputs: Mapping[str, Any]) -> tuple[list[Tensor], list[Any], str]:
@@ -107,12 +119,33 @@ def _forward(token: str, q: Tensor, k: Tensor, v: Tensor, *flat: Any) -> tuple[T
     f"bool deterministic, {_CALL}) -> (Tensor, Tensor, Tensor, Tensor[])",
 )
 def _backward(token: str, dout: Tensor, dlse: Tensor, *saved: Any) -> tuple[Any, ...]:
+    return _run_backward(token, dout, dlse, *saved)
+
+
+def _run_backward(token: str, dout: Tensor, dlse: Tensor, *saved: Any) -> tuple[Any, ...]:
     q, k, v, out, lse, deterministic, *flat = saved
     shared, dout = _shared[token], torch.zeros_like(out) if dout is None else dout.contiguous()
     given = Given(q, k, v, out, lse if shared.softmax else None)
     back = ToBackward(dout, dlse.contiguous() if dlse is not None and shared.softmax else None)
     with torch.no_grad():
         return tuple(shared.backward(given, back, _options(flat), deterministic=deterministic))
+
+
+class _Node(torch.autograd.Function):  # type: ignore[misc]  # torch's types aren't read here
+    """The forward operator in the graph that autograd builds while it runs. Tensors of the call come last."""
+
+    @staticmethod
+    def forward(ctx: Any, token: str, q: Tensor, k: Tensor, v: Tensor, *flat: Any) -> tuple[Tensor, Tensor]:
+        rest, tensors = flat[:_NUMBERS], list(flat[_NUMBERS:])
+        results = Results(*_shared[token].forward(q, k, v, _options((tensors, *rest))))
+        _keep(ctx, (token, q, k, v, tensors, *rest), results)
+        return results.out, results.lse
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor, dlse: Tensor) -> tuple[Any, ...]:
+        run = _run_backward if not torch.is_grad_enabled() else _operator_backward
+        none, dq, dk, dv, inputs, *_ = _gradients(ctx, dout, dlse, run)
+        return none, dq, dk, dv, *[None] * _NUMBERS, *inputs
 
 
 # -------------------------------------------------------------------- shapes and gradients
@@ -154,9 +187,17 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _by_formula(ctx: Any, dout: Tensor, dlse: Tensor, *_: Any) -> tuple[Any, ...]:
+    return _gradients(ctx, dout, dlse, _operator_backward)
+
+
+def _operator_backward(*arguments: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = getattr(torch.ops, NAMESPACE).context_parallel_backward(*arguments)
+    return found
+
+
+def _gradients(ctx: Any, dout: Tensor, dlse: Tensor, run: Callable[..., tuple[Any, ...]]) -> tuple[Any, ...]:
     q, k, v, out, lse, *tensors = ctx.saved_tensors
     deterministic = torch.are_deterministic_algorithms_enabled()
-    run = getattr(torch.ops, NAMESPACE).context_parallel_backward
     dq, dk, dv, found = run(ctx.token, dout, dlse, q, k, v, out, lse, deterministic, tensors, *ctx.flat)
     learnable, learned = _shared[ctx.token].learnable, iter(found)
     names = ctx.flat[1].partition(";")[0].split(",")

@@ -47,6 +47,7 @@ class MaskPlan:
     receives: tuple[tuple[Received, ...], ...]
     passed: tuple[tuple[Received, ...], ...]
     local: tuple[bool, ...]  # of each chunk of q: its rank owns all rows that it needs
+    local_first: bool  # these are launched before rows of others have come
     compute: tuple[float, ...]
     from_node: tuple[int, ...]
     from_others: tuple[int, ...]
@@ -117,15 +118,20 @@ class PlanData:
         return np.asarray((self.chunks_of(rank)[:, None] * each + np.arange(each)).ravel())
 
     def local_rows(self, rank: int, mask: MaskPlan) -> NDArray[np.bool_]:
-        """Of each own row of q whether its chunk needs no rows of other ranks."""
-        return np.repeat(np.asarray(mask.local)[self.chunks_of(rank)], self.lengths.q_rows // self.chunks)
+        """Of each own row of q whether it is computed before rows of other ranks have come."""
+        local = np.asarray(mask.local) & (mask.local_first or not any(mask.receives))
+        return np.repeat(local[self.chunks_of(rank)], self.lengths.q_rows // self.chunks)
 
     def positions(self, rank: int) -> NDArray[np.int64]:
         """Of each own row of q, `q_pos`: its place among the keys of its sequence."""
         rows, starts = self.rows(rank), np.asarray(self.lengths.q_starts)
-        sequence = np.searchsorted(starts, rows, side="right") - 1
+        sequence = self.sequences(rows)
         ahead = np.asarray(self.lengths.kv) - np.asarray(self.lengths.q)
         return np.asarray(rows - starts[sequence] + ahead[sequence])
+
+    def sequences(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """That rows of q are in."""
+        return np.asarray(np.searchsorted(np.asarray(self.lengths.q_starts), rows, side="right") - 1)
 
     def mask(self, variant: Variant) -> MaskPlan:
         """The plan of a variant's mask. AttnccError A722 if it has none."""

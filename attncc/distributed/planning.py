@@ -27,6 +27,7 @@ from .picture import drawn
 from .plan_data import MaskPlan, PlanData, Received, Rows, Tried, digest_of, key_of
 from .plan_json import fields_of
 from .plan_text import explained
+from .query_places import launched_together
 
 
 class Plan(PlanData):
@@ -92,7 +93,8 @@ def plan(
         taken = {name: value for name, value in inputs.items() if name in {item.name for item in variant.inputs}}
         found = needs(variant, shape, chunks, sizes, taken)
         together = kv_heads if heads_apart(variant) else 1
-        loads.append(Load(found, layers, 2 * sum(dims) / machine.flops, row_bytes, together))
+        sequences = shape.of_chunks(chunks) if launched_together(variant, packed=shape.packed) else None
+        loads.append(Load(found, layers, 2 * sum(dims) / machine.flops, row_bytes, together, sequences))
         masks.append((variant, taken))
     _check_inputs(kernels, inputs)
     best, *_ = tried = attempts(tuple(loads), chunks, machine)
@@ -146,7 +148,8 @@ def _check_inputs(kernels: Any, inputs: Mapping[str, Any]) -> None:
 def _mask_plan(variant: Variant, inputs: Mapping[str, Any], load: Load, owners: Owners, machine: Machine) -> MaskPlan:
     found, same, size = figures(load, owners, machine), machine.same_node, load.row_bytes
     sent, owner = senders_of(load.needs, owners, machine), np.repeat(owners, load.needs.blocks)
-    read, times = reads(variant, *(keep.condition for keep in variant.keeps)), times_of(load, owners, machine, found)
+    read = reads(variant, *(keep.condition for keep in variant.keeps))
+    times, local_first = times_of(load, owners, machine, found)
     groups, groups_back = (times.groups(load.heads, back=back) for back in (False, True))
     return MaskPlan(
         variant.name,
@@ -156,6 +159,7 @@ def _mask_plan(variant: Variant, inputs: Mapping[str, Any], load: Load, owners: 
         tuple(_received(load.needs, owner, np.where(sent == owner, sent, -1))),
         tuple(_received(load.needs, owner, np.where(sent == owner, -1, sent))),
         tuple(local_chunks(load.needs, owners).tolist()),
+        local_first,
         tuple(found.compute.tolist()),
         tuple((np.where(same, found.rows, 0).sum(axis=1) * size).tolist()),
         tuple((np.where(same, 0, found.rows).sum(axis=1) * size).tolist()),

@@ -52,6 +52,15 @@ def cuts(variant: Variant, *, packed: bool) -> Iterator[tuple[str, int]]:
             yield item.name, place - (sum(axis.tag == "batch" for axis in item.axes[:place]) if packed else 0)
 
 
+def launched_together(variant: Variant, *, packed: bool) -> bool:
+    """Whether one launch can have rows of several sequences with others' between them.
+
+    Inputs along q would be cut to rows that aren't neighbours, and with dropout a launch begins at a multiple of some
+    rows in its first sequence alone.
+    """
+    return packed and variant.dropout is None and not dict(cuts(variant, packed=packed))
+
+
 def _loads(variant: Variant) -> Iterator[Load]:
     """Of inputs along q."""
     values = [item.condition if isinstance(item, Keep) else item.value for item in variant.statements]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,8 @@ import torch
 from .plan_data import Rows
 
 Tensor = Any
+
+_WORD, _LARGE = torch.complex128, 1 << 19  # elements
 
 MOST_RUNS = 8  # copies that take less time than one gather, which reads an index and no wide words
 
@@ -26,31 +28,30 @@ class RowRuns:
 
     @cached_property
     def _index(self) -> Tensor:
-        rows = np.concatenate([np.arange(begin, end) for begin, end in self.runs])
-        return torch.from_numpy(rows).to(self._device)
+        return torch.from_numpy(rows_of(self.runs)).to(self._device)
 
     def read(self, x: Tensor, axis: int, into: Tensor) -> None:
         """Copies these rows of `x` to `into`, which has them alone, in its own type."""
         if len(self.runs) > MOST_RUNS:
             into.copy_(x.index_select(axis, self._index))
             return
-        for begin, end, place in self._places():
-            into.narrow(axis, place, end - begin).copy_(x.narrow(axis, begin, end - begin))
+        for begin, end, place in self.places:
+            copy(into.narrow(axis, place, end - begin), x.narrow(axis, begin, end - begin))
 
     def write(self, x: Tensor, axis: int, rows: Tensor) -> None:
         """The inverse."""
         if len(self.runs) > MOST_RUNS:
             x.index_copy_(axis, self._index, rows.to(x.dtype))
             return
-        for begin, end, place in self._places():
-            x.narrow(axis, begin, end - begin).copy_(rows.narrow(axis, place, end - begin))
+        for begin, end, place in self.places:
+            copy(x.narrow(axis, begin, end - begin), rows.narrow(axis, place, end - begin))
 
     def add(self, x: Tensor, axis: int, rows: Tensor) -> None:
         """Adds to these rows of `x`, in its type. No row is there twice, so sums don't depend on an order."""
         if len(self.runs) > MOST_RUNS:
             x.index_add_(axis, self._index, rows.to(x.dtype))
             return
-        for begin, end, place in self._places():
+        for begin, end, place in self.places:
             x.narrow(axis, begin, end - begin).add_(rows.narrow(axis, place, end - begin))
 
     def add_to(self, into: Tensor, x: Tensor, axis: int) -> None:
@@ -58,8 +59,18 @@ class RowRuns:
         if len(self.runs) > MOST_RUNS:
             into.add_(x.index_select(axis, self._index))
             return
-        for begin, end, place in self._places():
+        for begin, end, place in self.places:
             into.narrow(axis, place, end - begin).add_(x.narrow(axis, begin, end - begin))
+
+    def read_sum(self, x: Tensor, y: Tensor, axis: int, into: Tensor) -> None:
+        """Copies the sum of these rows of two tensors to `into`. It is rounded once, to the type of `into`."""
+        if len(self.runs) > MOST_RUNS:
+            torch.add(x.index_select(axis, self._index), y.index_select(axis, self._index), out=into)
+            return
+        for begin, end, place in self.places:
+            length = end - begin
+            own = into.narrow(axis, place, length)
+            torch.add(x.narrow(axis, begin, length), y.narrow(axis, begin, length), out=own)
 
     def zero(self, x: Tensor, axis: int) -> None:
         if len(self.runs) > MOST_RUNS:
@@ -68,10 +79,26 @@ class RowRuns:
         for begin, end in self.runs:
             x.narrow(axis, begin, end - begin).zero_()
 
-    def _places(self) -> list[tuple[int, int, int]]:
+    @cached_property
+    def places(self) -> list[tuple[int, int, int]]:
         """Each run, and where it begins among all rows."""
         lengths = np.cumsum([0, *(end - begin for begin, end in self.runs)]).tolist()
         return [(begin, end, place) for (begin, end), place in zip(self.runs, lengths, strict=False)]
+
+
+def copy(into: Tensor, x: Tensor) -> None:
+    """`into.copy_(x)`. torch copies parts of tensors by element: large ones go by 16 bytes, half the time of two."""
+    if x.numel() >= _LARGE and x.dtype == into.dtype and _has_words(x) and _has_words(into):
+        into, x = into.view(_WORD), x.view(_WORD)
+    into.copy_(x)
+
+
+def _has_words(x: Tensor) -> bool:
+    """Whether x may be seen as words of 16 bytes."""
+    *steps, last = x.stride()
+    size = x.element_size()
+    lengths = x.shape[-1], x.storage_offset(), *steps
+    return last == 1 and size < _WORD.itemsize and not any(n * size % _WORD.itemsize for n in lengths)
 
 
 def _joined(runs: Sequence[Rows]) -> list[Rows]:
@@ -88,6 +115,32 @@ def runs_of(rows: Any) -> list[Rows]:
     """The runs of increasing row numbers."""
     cuts = np.flatnonzero(np.diff(rows) != 1) + 1
     return [(int(run[0]), int(run[-1]) + 1) for run in np.split(rows, cuts) if run.size]
+
+
+def joined(runs: Sequence[Rows]) -> list[Rows]:
+    """The runs of all rows that any of these has, in order."""
+    found = list[Rows]()
+    for begin, end in sorted(runs):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        elif end > begin:
+            found.append((begin, end))
+    return found
+
+
+def among(rows: Any) -> Callable[[Rows], Rows]:
+    """Where a run stands among these increasing row numbers, which have all of it."""
+
+    def place(run: Rows) -> Rows:
+        first = int(np.searchsorted(rows, run[0]))
+        return first, first + run[1] - run[0]
+
+    return place
+
+
+def rows_of(runs: Sequence[Rows]) -> Any:
+    """The row numbers of runs."""
+    return np.concatenate([np.arange(0), *(np.arange(begin, end) for begin, end in runs)])
 
 
 def others(rows: Sequence[Rows], total: int) -> list[Rows]:

@@ -20,29 +20,39 @@ from .launches import Given, ToBackward, launches_of
 from .plan_data import digest_of
 from .planning import Plan
 from .transport import Exchange, Fetched
+from .transports import TRANSPORTS, exchange_of
 
 Tensor = Any
 GRADIENTS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def shard(
-    kernel: Any, group: Any = None, *, plan: Plan, keep_kv: bool = False, gradients: str = "fp32"
+    kernel: Any,
+    group: Any = None,
+    *,
+    plan: Plan,
+    keep_kv: bool = False,
+    gradients: str = "fp32",
+    transport: str = "auto",
 ) -> ContextParallel:
     """A kernel whose calls take the rows that this rank owns.
 
     `group`: a process group or a DeviceMesh of one dimension; None: all processes. All of its ranks call this, with
     equal plans. `keep_kv`: received rows stay for the backward pass, which fetches them again otherwise. `gradients`:
-    what dK and dV of others' rows travel in, "fp32" or "bf16".
+    what dK and dV of others' rows travel in, "fp32" or "bf16". `transport`: "peer", where ranks copy into each other's
+    memory; "collective", by all_to_all_single; "auto": the first on GPUs that can.
 
     AttnccError A722 if ranks have different plans or the plan is of another kernel or number of ranks; A724 where a GPU
-    can't compute the variant by parts.
+    can't compute the variant by parts; A726 from the first call if "peer" can't be.
     """
     own = kernel_of("kernel", kernel)
     group = group.get_group() if hasattr(group, "get_group") else group
     if gradients not in GRADIENTS:
         raise refused("A722", "`gradients` can't be used", expected="fp32 or bf16", came=repr(gradients))
+    if transport not in TRANSPORTS:
+        raise refused("A722", "`transport` can't be used", expected=", ".join(TRANSPORTS), came=repr(transport))
     _check_ranks(plan, group)
-    return ContextParallel(own, group, plan, keep_kv=keep_kv, gradients=GRADIENTS[gradients])
+    return ContextParallel(own, group, plan, keep_kv=keep_kv, gradients=GRADIENTS[gradients], transport=transport)
 
 
 def _check_ranks(plan: Plan, group: Any) -> None:
@@ -67,9 +77,11 @@ def _check_ranks(plan: Plan, group: Any) -> None:
 class ContextParallel:
     """What `shard` gives. `exchanges` counts bytes on the wire, by device and layout."""
 
-    def __init__(self, kernel: Kernel, group: Any, plan: Plan, *, keep_kv: bool, gradients: Any) -> None:
+    def __init__(
+        self, kernel: Kernel, group: Any, plan: Plan, *, keep_kv: bool, gradients: Any, transport: str
+    ) -> None:
         self.kernel, self.group, self.plan = kernel, group, plan
-        self.keep_kv, self.gradients = keep_kv, gradients
+        self.keep_kv, self.gradients, self.transport = keep_kv, gradients, transport
         self.rank = dist.get_rank(group)
         self.mask = plan.mask(kernel.variant)
         self.exchanges: dict[tuple[Any, str], Exchange] = {}
@@ -143,9 +155,12 @@ class ContextParallel:
         """Fetches K and V, computes own rows."""
         self._check(q, k, v, options)
         fetched = self.exchange(k, options).fetch(k, v, self._heads(k, options, self.mask.groups))
-        out, lse = self.launches(q.device).forward(q, fetched, options)
-        empty = [x.new_empty(0) for x in (q, k, v)]
-        kept = (fetched.k, fetched.v) if self.keep_kv else empty[1:]
+        try:
+            out, lse = self.launches(q.device).forward(q, fetched, options)
+            empty = [x.new_empty(0) for x in (q, k, v)]
+            kept = fetched.kept() if self.keep_kv else empty[1:]
+        finally:
+            fetched.done()
         return operator.Results(out.contiguous(), empty[0] if lse is None else lse.contiguous(), *kept)
 
     def backward(self, given: Given, back: ToBackward, options: Options, *, deterministic: bool) -> operator.Found:
@@ -154,8 +169,14 @@ class ContextParallel:
         heads = self._heads(k, options, self.mask.groups_back)
         fetched = Fetched(k, v, heads, None) if self.keep_kv else exchange.fetch(k, v, heads)
         giving = exchange.giving(k, v, heads, k.dtype if k.dtype == torch.float64 else self.gradients)
-        found = self.launches(given.q.device).backward(given, fetched, back, options, giving, repeats=deterministic)
-        dk, dv = giving.finished()
+        try:
+            launches = self.launches(given.q.device)
+            found = launches.backward(given, fetched, back, options, giving, repeats=deterministic)
+            fetched.done()
+            dk, dv = giving.finished()
+        finally:
+            fetched.done()
+            giving.done()
         learned = [(name, x) for name, x in options.inputs.items() if isinstance(x, torch.Tensor)]
         inputs = [_summed(found.inputs[name], self.group).to(x.dtype) for name, x in learned if name in self.learnable]
         return operator.Found(found.dq.contiguous(), dk, dv, inputs)
@@ -209,7 +230,9 @@ class ContextParallel:
     def exchange(self, like: Tensor, options: Options) -> Exchange:
         key = like.device, options.layout
         if key not in self.exchanges:
-            self.exchanges[key] = Exchange(self.plan, self.mask, self.group, options.axis, like.device)
+            self.exchanges[key] = exchange_of(
+                self.transport, self.plan, self.mask, self.group, options.axis, like.device
+            )
         return self.exchanges[key]
 
     def launches(self, device: Any) -> Any:

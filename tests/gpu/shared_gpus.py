@@ -60,11 +60,12 @@ class Rank:
         return [out.detach(), *(x.grad for x in leaves)]
 
     def shares(self, spec: str) -> str:
-        """out and gradients are those of one GPU, the same bits in ten runs and compiled; bytes are the plan's."""
+        """out and gradients are those of one GPU, the same bits in ten runs, by either transport, and compiled; bytes
+        are the plan's."""
         kernel, inputs = kernel_of(spec), inputs_of(spec)
         machine = shared.Machine(RANKS, flops=1e12, launch=0)  # so that heads travel one after the other
         plan = shared.plan(kernel, ROWS, ranks=RANKS, heads=HEADS, head_dim=DIM, batch=1, machine=machine, **inputs)
-        cp = shared.shard(kernel, plan=plan)
+        cp, by_collective = (shared.shard(kernel, plan=plan, transport=way) for way in ("peer", "collective"))
         given: dict[str, Any] = {name: torch.from_numpy(x).to(self.device) for name, x in inputs.items()}
         given |= {"seed": 7} if spec == "dropout_attention" else {}
         whole, dout = self.operands(), self.drawn(1, HEADS[0], ROWS, DIM, seed=9)
@@ -78,6 +79,7 @@ class Rank:
         size = (2 * rows + 2 * sent) * plan.row_bytes  # K and V twice, and gradients in fp32
         wrong += "" if exchange.bytes_received == size else f"{exchange.bytes_received} bytes for {size}; "
         runs = [self.gradients(cp, own, given, own_dout) for _ in range(10)]
+        runs.append(self.gradients(by_collective, own, given, own_dout))
         runs.append(self.gradients(torch.compile(cp, fullgraph=True, backend="aot_eager"), own, given, own_dout))
         same = all(torch.equal(a, b) for run in runs for a, b in zip(first, run, strict=True))
         return wrong + ("" if same else "other bits in another run; ")

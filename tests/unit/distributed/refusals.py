@@ -83,6 +83,15 @@ def other_gradients(rank: int) -> None:
     shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **SIZES), gradients="fp8")
 
 
+def other_transport(rank: int) -> None:
+    shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **SIZES), transport="nccl")
+
+
+def peers_of_nodes(rank: int) -> None:
+    cp = shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, nodes=2, **SIZES), transport="peer")
+    cp(*_rows())
+
+
 REFUSED: dict[str, tuple[Callable[[int], None], str]] = {
     "plans that differ": (other_plans, "A722"),
     "other number of ranks": (other_ranks, "A722"),
@@ -93,6 +102,8 @@ REFUSED: dict[str, tuple[Callable[[int], None], str]] = {
     "no seed": (no_seed, "A612"),
     "what GPUs can't cut": (on_gpus, "A724"),
     "no type of gradients": (other_gradients, "A722"),
+    "no transport": (other_transport, "A722"),
+    "peers of several nodes": (peers_of_nodes, "A726"),
 }
 
 
@@ -117,6 +128,19 @@ def checkpointed(cp: Any, whole: list[Any], wanted: list[Any]) -> bool:
     return all(torch.equal(x.grad, grad) for x, grad in zip(operands, wanted, strict=True))
 
 
+def goes_on(plan: Any, whole: list[Any], wanted: list[Any]) -> bool:
+    """Whether ranks that copy into each other's memory find the same after calls that were refused half-way."""
+    cp = shared.shard(_kernel(), plan=plan, transport="peer")
+    same = []
+    for _ in range(3):
+        try:
+            cp(*(x[..., :8] for x in (cp.shard(x, 2) for x in whole)))
+            return False
+        except attncc.AttnccError:
+            same.append(gradients(cp, whole))
+    return all(torch.equal(a, b) for found in same for a, b in zip(wanted, found, strict=True))
+
+
 def options() -> dict[str, bool]:
     """Gradients in bf16 are near those in fp32, cost half, and calls repeat to the bit; meshes are groups."""
     kernel, plan, whole = _kernel(), shared.plan(_kernel(), 64, **SIZES), _rows(64)
@@ -134,6 +158,7 @@ def options() -> dict[str, bool]:
         "half": back == sent // 2,
         "compiled": compiled(exact, whole, first),
         "checkpointed": checkpointed(exact, whole, first),
+        "goes on": goes_on(plan, whole, first),
         "positions": bool(np.array_equal(exact.positions().numpy(), exact.rows().numpy())),
     }
 

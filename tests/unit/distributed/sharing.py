@@ -245,6 +245,11 @@ def difference(together: Found, alone: Found) -> str:
     return wrong
 
 
+def other_bits(one: Found, other: Found) -> str:
+    """Of another transport."""
+    return "".join(f"{name} has other bits; " for name, x in one.tensors.items() if not x.equal(other.tensors[name]))
+
+
 def _error(name: str, found: Any, wanted: Any, most: float) -> str:
     finite = np.isfinite(wanted)
     largest = max(np.abs(wanted[finite]).max(initial=0), 1)
@@ -272,12 +277,15 @@ class _Process:
         for ranks in of_ranks:
             if self._rank >= ranks:
                 continue
-            cp = shared.shard(
-                kernel, self._groups[ranks], plan=shared.Plan.from_json(plans[ranks]), keep_kv=case.keep_kv
-            )
+            plan, group = shared.Plan.from_json(plans[ranks]), self._groups[ranks]
+            cp = shared.shard(kernel, group, plan=plan, keep_kv=case.keep_kv, transport="collective")
             together = many_processes(case, cp, call)
             wrong = difference(together, alone) if self._rank == 0 else ""
-            self.found[ranks][case.name] = wrong + bytes_trouble(case, cp)
+            wrong += bytes_trouble(case, cp)
+            if case.nodes == 1:
+                peers = shared.shard(kernel, group, plan=plan, keep_kv=case.keep_kv, transport="peer")
+                wrong += other_bits(together, many_processes(case, peers, call)) + bytes_trouble(case, peers)
+            self.found[ranks][case.name] = wrong
 
 
 def chosen(*, rest: bool) -> Iterator[tuple[Case, tuple[int, ...]]]:

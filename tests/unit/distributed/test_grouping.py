@@ -82,12 +82,12 @@ def test_few_groups_where_launches_cost() -> None:
 
 
 def test_plans_say_what_they_hide() -> None:
-    made = plan(attncc.parse("causal"), 16384, ranks=2, heads=(32, 8), head_dim=128)
+    made = plan(attncc.parse("causal"), 32768, ranks=2, heads=(32, 8), head_dim=128)
     (mask,) = made.masks
     assert sum(mask.groups) == sum(mask.groups_back) == 8 and mask.groups[0] == 1
     assert mask.slowest < mask.exposed < mask.at_once
     assert f"{', '.join(map(str, mask.groups))} heads of k travel one after the other" in made.explain()
-    alone = plan(attncc.parse("dropout_attention"), 16384, ranks=2, heads=(32, 8), head_dim=128)
+    alone = plan(attncc.parse("dropout_attention"), 32768, ranks=2, heads=(32, 8), head_dim=128)
     assert alone.masks[0].groups == (1,) and "all heads of k travel together" in alone.explain()
 
 
