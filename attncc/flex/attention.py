@@ -34,6 +34,28 @@ class Cache:
         self, score_mod: Any, masks: Sequence[Any], device: Any, score_dtype: Any, settings: Settings = NO_SETTINGS
     ) -> tuple[Entry, dict[str, Any]]:
         """The entry of some mods, and the inputs of a call. AttnccError as `trace`."""
+        return self._find(score_mod, masks, device, score_dtype, settings)[:2]
+
+    def find_once(self, mods: Mods, device: Any, score_dtype: Any, settings: Settings) -> tuple[Entry, dict[str, Any]]:
+        """The same, of mods that are looked through once where their owner keeps what was found."""
+        if mods.found is None:
+            return self.find(mods.score_mod, mask_mods(mods.block_mask, mods.mask_mod), device, score_dtype, settings)
+        form = device, score_dtype, settings, torch.is_grad_enabled()
+        known = mods.found.get(form)
+        if known is not None:
+            entry, tensors = known
+            inputs = entry.inputs(tensors, partial(_number, device))
+            if inputs is not None:
+                return entry, inputs
+        masks = mask_mods(mods.block_mask, mods.mask_mod)
+        entry, inputs, contents = self._find(mods.score_mod, masks, device, score_dtype, settings)
+        if contents.known and entry.traced.recipe.lasting:
+            mods.found[form] = entry, contents.tensors
+        return entry, inputs
+
+    def _find(
+        self, score_mod: Any, masks: Sequence[Any], device: Any, score_dtype: Any, settings: Settings
+    ) -> tuple[Entry, dict[str, Any], Contents]:
         score_mod, *masks = map(_uncompiled, (score_mod, *masks))
         contents = Contents(score_mod, *masks)
         key = (contents.key, torch.is_grad_enabled()), device, score_dtype, settings
@@ -44,8 +66,8 @@ class Cache:
         for entry in kept:
             inputs = entry.inputs(contents.tensors, partial(_number, device))
             if inputs is not None:
-                return entry, inputs
-        return self._new(key, contents, score_mod, masks)
+                return entry, inputs, contents
+        return *self._new(key, contents, score_mod, masks), contents
 
     def _new(self, key: Any, contents: Contents, score_mod: Any, masks: Sequence[Any]) -> tuple[Entry, dict[str, Any]]:
         self.traces += 1
@@ -80,7 +102,7 @@ def _number(device: Any, value: Any, learnable: bool) -> Any:
 
 def attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> Any:
     """A call. torch.compile keeps it in its graph as an operator, unless a `fallback` may be needed."""
-    query, key, value = map(_with_rows, _autocast(query, key, value))
+    query, key, value = [_with_rows(item) for item in _autocast(query, key, value)]
     if not torch.compiler.is_dynamo_compiling():
         return _attend(query, key, value, mods, options)
     from .in_graph import operator
@@ -119,8 +141,9 @@ def _autocast(*tensors: Any) -> Any:
 
 def _with_rows(tensor: Any) -> Any:
     """A tensor as kernels read it: its rows are contiguous. torch's own takes any strides."""
-    rows = not isinstance(tensor, torch.Tensor) or tensor.ndim == 0 or tensor.shape[-1] <= 1 or tensor.stride(-1) == 1
-    return tensor if rows else tensor.contiguous()
+    if not isinstance(tensor, torch.Tensor) or tensor.ndim == 0 or tensor.stride(-1) == 1 or tensor.shape[-1] <= 1:
+        return tensor
+    return tensor.contiguous()
 
 
 def _same(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
@@ -147,9 +170,7 @@ def _attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> A
         _warn_of_options()
     given = _beside_mods(options)
     try:
-        masks = mask_mods(mods.block_mask, mods.mask_mod)
-        found = mods.score_mod, masks, query.device, score_dtype_of(query)
-        entry, inputs = cache.find(*found, settings_of(**given))
+        entry, inputs = cache.find_once(mods, query.device, score_dtype_of(query), settings_of(**given))
         kernel = entry.kernel(query, value)
     except AttnccError as error:
         if options.fallback != "torch" or error.diagnostics[0].code not in _NOT_EXPRESSED:

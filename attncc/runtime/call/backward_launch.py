@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...problem import bind
 from ...problem.gradients import Gradients, Results, bind_results
 from ...problem.refusal import mixed
 from ..frameworks.arrays import framework_of
-from ..frameworks.framework import Array, DeviceFramework, Observer
+from ..frameworks.framework import Array, DeviceFramework, Guard, Observer
 from ..store.loaded_kernels import KernelLoader
 from ..store.store import KernelStore
 from .backward_arguments import BackwardArguments
@@ -16,11 +16,26 @@ from .backward_form import BackwardForm, BackwardPlaces
 from .backward_prepare import BackwardPrepared, prepare_backward
 from .configurations import configuration_of
 from .narrowed import copies
-from .operands import LSE, OUT, SEED, Reader, call_of, check_host_numbers, misaligned
+from .operands import LSE, OUT, SEED, Key, Reader, Roles, call_of, check_host_numbers, misaligned
+from .written_reader import Read
 
 _MOST_PREPARED = 1024  # forms of calls that are kept; at one more all are dropped, to be made again as they come
 _SEED_MASK = 2**64 - 1
 _ALIGNMENT_MASK = 15
+
+
+class _Known(NamedTuple):
+    """A form of call that came twice in a row, and how its calls are read."""
+
+    read: Read
+    alike: Guard  # of dout, and of out, lse and dlse where they are given
+    names: tuple[str, ...]  # of these
+    deterministic: bool
+    reader: Reader
+    roles: Roles
+    prepared: BackwardPrepared
+    framework: DeviceFramework
+    ordinal: int
 
 
 class BackwardLauncher:
@@ -33,6 +48,29 @@ class BackwardLauncher:
         self._loader = KernelLoader(store, backward=True)
         self._readers: dict[DeviceFramework, tuple[Reader, Observer]] = {}
         self._prepared: dict[Any, BackwardPrepared] = {}
+        self._last: Key | None = None
+        self._known: _Known | None = None
+
+    def again(self, given: BackwardArguments) -> Gradients | None:
+        """As `run`, for a call of the form that is known; None for any other."""
+        known = self._known
+        if known is None or given.deterministic is not known.deterministic:
+            return None
+        values = known.read(given.call)
+        if values is None:
+            return None
+        results = given.results
+        arrays = tuple(results.values())
+        if tuple(results) != known.names or not known.alike(*arrays):
+            return None
+        by_name = dict(zip(known.names, map(known.framework.pointer, arrays), strict=True))
+        if any(pointer & _ALIGNMENT_MASK for pointer in by_name.values()):
+            return None
+        self._last = None
+        if known.roles.take_numbers is not None and known.roles.take_numbers(values) != known.roles.checked:
+            known.reader.check(known.roles, values)
+        _set_results(values, by_name)
+        return _launch(known.framework, known.ordinal, given, values, known.prepared)
 
     def run(self, framework: DeviceFramework, ordinal: int, given: BackwardArguments) -> Gradients:
         """The gradients, queued on the framework's current stream. AttnccError before any launch."""
@@ -55,8 +93,13 @@ class BackwardLauncher:
             self._prepared[key] = prepared
         elif roles.take_numbers is not None and roles.take_numbers(values) != roles.checked:
             reader.check(roles, values)
-        values[OUT], values[LSE] = by_name.get("out"), by_name.get("lse")
-        values += [by_name["dout"], by_name.get("dlse")]
+        if not unaligned and key == self._last:
+            read, alike = reader.written(given.call, key[0], roles), observer.guard(list(results.values()))
+            if read is not None and alike is not None:
+                known = read, alike, tuple(results), given.deterministic, reader, roles, prepared
+                self._known = _Known(*known, framework, ordinal)
+        self._last = key
+        _set_results(values, by_name)
         return _launch(framework, ordinal, given, values, prepared)
 
     def load(self, ordinal: int) -> None:
@@ -84,6 +127,12 @@ class BackwardLauncher:
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
         return prepare_backward(framework, self._loader.of(configuration, ordinal), form, problem, self._places)
+
+
+def _set_results(values: list[Any], by_name: dict[str, int]) -> None:
+    """Puts the pointers of what was given besides the operands of the forward call in their places."""
+    values[OUT], values[LSE] = by_name.get("out"), by_name.get("lse")
+    values += [by_name["dout"], by_name.get("dlse")]
 
 
 def _launch(
