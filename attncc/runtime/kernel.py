@@ -173,6 +173,11 @@ class Kernel:
             return self._run(Arguments(*given), None)
         return self._launcher.run(framework, ordinal, given)
 
+    def again(self, given: Given) -> Any:
+        """A call of a form that is known, on a GPU and on the current stream; None for any other. It judges the call's
+        arrays and numbers, so a caller that judged such a call before needn't judge this one."""
+        return self._launcher.again(given)
+
     def backward(  # noqa: PLR0917  (what flows back, the operands, what the call gave)
         self,
         dout: Array,

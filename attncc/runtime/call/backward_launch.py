@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ...problem import bind
@@ -16,7 +18,7 @@ from .backward_form import BackwardForm, BackwardPlaces
 from .backward_prepare import BackwardPrepared, prepare_backward
 from .configurations import configuration_of
 from .narrowed import copies
-from .operands import LSE, OUT, SEED, Key, Reader, Roles, call_of, check_host_numbers, misaligned
+from .operands import SEED, Key, Reader, Roles, call_of, check_host_numbers, misaligned
 from .written_reader import Read
 
 _MOST_PREPARED = 1024  # forms of calls that are kept; at one more all are dropped, to be made again as they come
@@ -29,7 +31,9 @@ class _Known(NamedTuple):
 
     read: Read
     alike: Guard  # of dout, and of out, lse and dlse where they are given
-    names: tuple[str, ...]  # of these
+    take: Callable[[BackwardArguments], tuple[Array, ...]]  # these
+    places: tuple[int, ...]  # their operands
+    absent: tuple[bool, ...]  # whether out, lse and dlse aren't given
     deterministic: bool
     reader: Reader
     roles: Roles
@@ -59,17 +63,19 @@ class BackwardLauncher:
         values = known.read(given.call)
         if values is None:
             return None
-        results = given.results
-        arrays = tuple(results.values())
-        if tuple(results) != known.names or not known.alike(*arrays):
+        arrays = known.take(given)
+        if (given.out is None, given.lse is None, given.dlse is None) != known.absent or not known.alike(*arrays):
             return None
-        by_name = dict(zip(known.names, map(known.framework.pointer, arrays), strict=True))
-        if any(pointer & _ALIGNMENT_MASK for pointer in by_name.values()):
+        values += (None, None)
+        unaligned = 0
+        for place, array in zip(known.places, arrays, strict=True):
+            values[place] = pointer = known.framework.pointer(array)
+            unaligned |= pointer
+        if unaligned & _ALIGNMENT_MASK:
             return None
         self._last = None
         if known.roles.take_numbers is not None and known.roles.take_numbers(values) != known.roles.checked:
             known.reader.check(known.roles, values)
-        _set_results(values, by_name)
         return _launch(known.framework, known.ordinal, given, values, known.prepared)
 
     def run(self, framework: DeviceFramework, ordinal: int, given: BackwardArguments) -> Gradients:
@@ -96,10 +102,23 @@ class BackwardLauncher:
         if not unaligned and key == self._last:
             read, alike = reader.written(given.call, key[0], roles), observer.guard(list(results.values()))
             if read is not None and alike is not None:
-                known = read, alike, tuple(results), given.deterministic, reader, roles, prepared
-                self._known = _Known(*known, framework, ordinal)
+                self._known = _Known(
+                    read,
+                    alike,
+                    attrgetter(*results) if len(results) > 1 else lambda given: (given.dout,),
+                    tuple(self._places.results[name] for name in results),
+                    (given.out is None, given.lse is None, given.dlse is None),
+                    given.deterministic,
+                    reader,
+                    roles,
+                    prepared,
+                    framework,
+                    ordinal,
+                )
         self._last = key
-        _set_results(values, by_name)
+        values += (None, None)
+        for name, place in self._places.results.items():
+            values[place] = by_name.get(name)
         return _launch(framework, ordinal, given, values, prepared)
 
     def load(self, ordinal: int) -> None:
@@ -129,20 +148,15 @@ class BackwardLauncher:
         return prepare_backward(framework, self._loader.of(configuration, ordinal), form, problem, self._places)
 
 
-def _set_results(values: list[Any], by_name: dict[str, int]) -> None:
-    """Puts the pointers of what was given besides the operands of the forward call in their places."""
-    values[OUT], values[LSE] = by_name.get("out"), by_name.get("lse")
-    values += [by_name["dout"], by_name.get("dlse")]
-
-
 def _launch(
     framework: DeviceFramework, ordinal: int, given: BackwardArguments, values: list[Any], prepared: BackwardPrepared
 ) -> Gradients:
     temporary: list[Array] = []
-    named = {"q": given.call.q, "k": given.call.k, "v": given.call.v, **given.results}
-    for name, operand, columns in prepared.packs:
-        temporary.append(framework.packed(named[name], columns))
-        values[operand] = framework.pointer(temporary[-1])
+    if prepared.packs:
+        named = {"q": given.call.q, "k": given.call.k, "v": given.call.v, **given.results}
+        for name, operand, columns in prepared.packs:
+            temporary.append(framework.packed(named[name], columns))
+            values[operand] = framework.pointer(temporary[-1])
     if prepared.narrowed:
         temporary += copies(framework, given.call, prepared.narrowed, values)
     made = [new() for new in prepared.new_outputs]

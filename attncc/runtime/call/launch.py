@@ -108,6 +108,7 @@ class Launcher:
             call = Arguments(*given)
             if self._is_recorded(framework, call):
                 result = self._recorder.record(call)
+                self._last = _NO_CALL  # those that it made itself don't come in a row with others
                 self._know_recorded(framework, ordinal, call, values, key, reader, roles)
                 return result
             prepared = self._prepare(framework, ordinal, call, values)
