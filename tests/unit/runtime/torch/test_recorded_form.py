@@ -281,3 +281,90 @@ def test_a_node_holds_tensors_as_torch_asks_for_it(known: Bench) -> None:
     assert out.grad_fn.name() == "KnownAttentionBackward"
     del q, k, v, given
     assert [item() for item in held] == [None] * 4
+
+
+# -------------------------------------------------------------------- layers of transformers
+
+
+@pytest.fixture
+def layer(make: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """What transformers calls for a layer. Its kernels are in `benches`, and in `looks` the mods looked through."""
+    pytest.importorskip("transformers")
+    from attncc.flex import attention, entries
+    from attncc.integrations import transformers as integration
+
+    benches: dict[str, Bench] = {}
+    looks = []
+
+    def compiled(text: str, **_: Any) -> Any:
+        if text not in benches:
+            benches[text] = make(text.partition("{")[2].rpartition("}")[0])
+        return benches[text].kernel
+
+    def contents(*mods: Any) -> Any:
+        looks.append(mods)
+        return Contents(*mods)
+
+    Contents = attention.Contents  # noqa: N806
+    monkeypatch.setattr(attention, "cache", attention.Cache())
+    monkeypatch.setattr(entries, "compile", compiled)
+    monkeypatch.setattr(attention, "Contents", contents)
+
+    def run(mask: Any, *operands: Any, **given: Any) -> Any:
+        found = partial(integration.attention, torch.nn.Identity(), *operands, mask)
+        return found(**{"scaling": 0.25, "dropout": 0.0, **given})[0]
+
+    run.benches, run.looks = benches, looks  # type: ignore[attr-defined]
+    return run
+
+
+def views() -> list[Any]:
+    """As transformers has them."""
+    shapes = ((BATCH, ROWS, heads, D) for heads in (HEADS, KV_HEADS, KV_HEADS))
+    return [torch.zeros(shape, dtype=torch.float16).transpose(1, 2).requires_grad_() for shape in shapes]
+
+
+def padded() -> Any:
+    """As transformers makes it for each forward pass."""
+    from attncc.integrations import transformers as integration
+
+    kept = torch.ones(BATCH, ROWS, dtype=torch.bool)
+    return integration.mask(BATCH, ROWS, ROWS, attention_mask=kept)
+
+
+def test_a_mask_is_looked_through_once_for_all_layers(layer: Any) -> None:
+    nodes = []
+    for number in range(2):
+        mask, before = padded(), len(layer.looks)
+        for _ in range(4):
+            q, k, v = views()
+            out = layer(mask, q, k, v)
+            nodes.append(out.grad_fn.next_functions[0][0].name())
+            main = next(iter(layer.benches.values())).cuda.launches[-1].params
+            assert (main["q"], main["k"], main["v"]) == (q.data_ptr(), k.data_ptr(), v.data_ptr())
+            assert main["out"] == out.data_ptr() and main["scale"] == 0.25
+            torch.autograd.grad(out, (q, k, v), torch.zeros_like(out))
+        assert len(layer.looks) == before + 1, number
+    assert len(layer.benches) == 1 and nodes.count("KnownAttentionBackward") == 6
+
+
+def test_layers_that_differ_are_judged(layer: Any) -> None:
+    mask = padded()
+    for _ in range(4):
+        layer(mask, *views())
+    q, k, v = views()
+    assert layer(mask, q, k, v, scaling=0.5).shape == (BATCH, ROWS, HEADS, D)
+    assert next(iter(layer.benches.values())).cuda.launches[-1].params["scale"] == 0.5
+    with pytest.raises(AttnccError, match="A714"):
+        layer(mask, q[0], k, v)
+    with pytest.raises(AttnccError, match="A6"):
+        layer(mask, q, k[:, :, :8], v)
+    with pytest.raises(AttnccError, match="A619"):
+        layer(mask, q, k, v, scaling=float("nan"))
+    with torch.no_grad():
+        assert layer(mask, q, k, v).grad_fn is None
+    capped = layer(mask, q, k, v, softcap=3.0)
+    assert capped.shape == (BATCH, ROWS, HEADS, D) and len(layer.benches) == 2
+    columns = q.transpose(2, 3).contiguous().transpose(2, 3)  # rows that aren't contiguous: copied, as ever
+    assert layer(mask, columns, k, v).shape == (BATCH, ROWS, HEADS, D)
+    assert next(iter(layer.benches.values())).cuda.launches[-1].params["q"] != columns.data_ptr()
