@@ -191,7 +191,8 @@ def _mods(attention_mask: Any, causal: bool, softcap: float | None, position_bia
     """The functions of a layer. What they are is found once for a mask, unless scores are added to."""
     bias = attention_mask if isinstance(attention_mask, torch.Tensor) and attention_mask.dtype != torch.bool else None
     score_mod = _score_mod(softcap, bias, position_bias)
-    if isinstance(attention_mask, Mask) and position_bias is None:
+    looks_again = position_bias is not None or torch.compiler.is_compiling()  # Dynamo would guard what is kept
+    if isinstance(attention_mask, Mask) and not looks_again:
         found = attention_mask.found.setdefault(softcap, {})
         return Mods(score_mod, mask_mod=attention_mask.mask_mod, found=found)
     if isinstance(attention_mask, BlockMask):
