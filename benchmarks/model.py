@@ -9,19 +9,21 @@ asks for the logits of the last token. A step of training is forward and backwar
 an optimizer or gradient checkpointing. Tokens are random and none is padding. A case is BATCHxLENGTH. Before
 anything is timed, logits, or the loss's gradients, are compared with those of the first kind: what is wrong, or can't
 run, is said and isn't timed, and the others go on. `times_first` is the time of the first kind over that of a row,
-window by window: above 1 the row is faster. `host` is how long the host takes to launch a step while nothing holds it
-up. An `h` behind a time: that is longer than the GPU takes to compute, so the time tells of the host; of the two cases
-of training the longer one is there for hosts that the shorter is too short for. The cases should take less than 150
-seconds, much of it FlexAttention's compilation and NVRTC's.
+window by window: above 1 the row is faster. `host` is how long the host takes to launch one step on an idle GPU. An
+`h` behind a time: that is nearly all of it, so the time tells of the host. transformers waits for the GPU once in each
+step of training, to ask whether sequences are packed: then the GPU waits for the host, and the more of the step the
+longer the host takes. The longer case of training is for hosts that the shorter is too short for. The cases should take
+less than 150 seconds, much of it FlexAttention's compilation and NVRTC's.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -132,6 +134,17 @@ def checked(model: Any, kinds: tuple[str, ...], case: Case) -> tuple[dict[str, R
     return {kind: run for kind, run in candidates.items() if kind not in refused}, errors, refused
 
 
+def host_time(run: Run) -> float:
+    """Milliseconds of the host for one step on an idle GPU: of steps in a row, each waits for the one before."""
+    samples = []
+    for _ in range(7):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        run()
+        samples.append((time.perf_counter() - begin) * 1e3)
+    return statistics.median(samples)
+
+
 def peak(run: Run) -> float:
     """Gigabytes that torch holds at most."""
     run()
@@ -150,7 +163,9 @@ def measure(model: Any, case: Case, kinds: tuple[str, ...], rounds: int) -> list
     torch.compiler.reset()
     timed, errors, refused = checked(model, kinds, case)
     peaks = {kind: peak(run) for kind, run in timed.items()}
-    rows = rows_of(case, compare(timed, rounds=rounds), errors, peaks) if timed else []
+    timings = compare(timed, rounds=rounds) if timed else {}
+    timings = {kind: replace(item, host_milliseconds=host_time(timed[kind])) for kind, item in timings.items()}
+    rows = rows_of(case, timings, errors, peaks) if timings else []
     model.zero_grad(set_to_none=True)
     print(f"{case}: {time.perf_counter() - begin:.0f} seconds", flush=True)
     return rows + [{"case": str(case), **asdict(case), "candidate": kind, "why": why} for kind, why in refused.items()]
