@@ -73,9 +73,14 @@ def calls() -> dict[str, Callable[[], object]]:
     causal = attncc.compile(SPECS / "causal.attn", dtype="bf16", head_dim=64)
     documents = attncc.compile(SPECS / "alibi_documents.attn", dtype="bf16", head_dim=64)
 
-    def sdpa() -> object:
+    def sdpa(q: Any = q, k: Any = k, v: Any = v) -> Any:
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             return scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+
+    def trained(call: Callable[..., Any]) -> list[Any]:
+        return list(torch.autograd.grad(call(*leaves), leaves, out))
 
     return {
         "causal": lambda: causal(q, k, v),
@@ -84,7 +89,11 @@ def calls() -> dict[str, Callable[[], object]]:
         "causal, lse": lambda: causal(q, k, v, return_lse=True),
         "alibi_documents": lambda: documents(q, k, v, slope=slope, doc=doc, cap=30.0, seed=1),
         VERIFIED: lambda: documents(q, keys, keys, slope=slope, doc=docs, cap=30.0, seed=1),
+        "causal, recorded": lambda: causal(*leaves),
+        "causal, recorded, and its gradients": lambda: trained(causal),
         "FA2 (SDPA)": sdpa,
+        "FA2 (SDPA), recorded": lambda: sdpa(*leaves),
+        "FA2 (SDPA), recorded, and its gradients": lambda: trained(sdpa),
     }
 
 

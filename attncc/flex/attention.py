@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from ..diagnostics import AttnccError, Diagnostic, warn
+from ..problem.call_arguments import Arguments
 from ..problem.refusal import refused
 from .call import Mods, Options, fault, fault_of_mods
 from .entries import Entry, inputs_of_settings, score_dtype_of, settings_of
@@ -34,6 +35,30 @@ class Cache:
         self, score_mod: Any, masks: Sequence[Any], device: Any, score_dtype: Any, settings: Settings = NO_SETTINGS
     ) -> tuple[Entry, dict[str, Any]]:
         """The entry of some mods, and the inputs of a call. AttnccError as `trace`."""
+        return self._find(score_mod, masks, device, score_dtype, settings)[:2]
+
+    def find_once(
+        self, mods: Mods, device: Any, score_dtype: Any, settings: Settings
+    ) -> tuple[Entry, dict[str, Any], Sequence[Any] | None]:
+        """The same, of mods that are looked through once where their owner keeps what was found; and the tensors that
+        they hold, if these may be kept."""
+        form = device, score_dtype, settings, torch.is_grad_enabled()
+        known = None if mods.found is None else mods.found.get(form)
+        if known is not None:
+            entry, tensors = known
+            inputs = entry.inputs(tensors, partial(_number, device))
+            if inputs is not None:
+                return entry, inputs, tensors
+        masks = mask_mods(mods.block_mask, mods.mask_mod)
+        entry, inputs, contents = self._find(mods.score_mod, masks, device, score_dtype, settings)
+        if mods.found is None or not (contents.known and entry.traced.recipe.lasting):
+            return entry, inputs, None
+        mods.found[form] = entry, contents.tensors
+        return entry, inputs, contents.tensors
+
+    def _find(
+        self, score_mod: Any, masks: Sequence[Any], device: Any, score_dtype: Any, settings: Settings
+    ) -> tuple[Entry, dict[str, Any], Contents]:
         score_mod, *masks = map(_uncompiled, (score_mod, *masks))
         contents = Contents(score_mod, *masks)
         key = (contents.key, torch.is_grad_enabled()), device, score_dtype, settings
@@ -44,8 +69,8 @@ class Cache:
         for entry in kept:
             inputs = entry.inputs(contents.tensors, partial(_number, device))
             if inputs is not None:
-                return entry, inputs
-        return self._new(key, contents, score_mod, masks)
+                return entry, inputs, contents
+        return *self._new(key, contents, score_mod, masks), contents
 
     def _new(self, key: Any, contents: Contents, score_mod: Any, masks: Sequence[Any]) -> tuple[Entry, dict[str, Any]]:
         self.traces += 1
@@ -80,7 +105,11 @@ def _number(device: Any, value: Any, learnable: bool) -> Any:
 
 def attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> Any:
     """A call. torch.compile keeps it in its graph as an operator, unless a `fallback` may be needed."""
-    query, key, value = map(_with_rows, _autocast(query, key, value))
+    if mods.found is not None and not torch.compiler.is_dynamo_compiling():
+        result = _again(query, key, value, mods.found, options)
+        if result is not None:
+            return result
+    query, key, value = [_with_rows(item) for item in _autocast(query, key, value)]
     if not torch.compiler.is_dynamo_compiling():
         return _attend(query, key, value, mods, options)
     from .in_graph import operator
@@ -97,6 +126,33 @@ def attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> An
     given = _beside_mods(options)
     out, lse = operator(query, key, value, score_mod, (_all_of(masks),), options.scale, given)
     return _results(out, lse if options.wants_lse else None, options)
+
+
+class _Known(NamedTuple):
+    """What was found for a call of some options: its kernel, and how its inputs are found."""
+
+    kernel: Any
+    entry: Entry
+    tensors: Sequence[Any]
+    device: Any
+
+
+_OTHERS = Arguments(None, None, None, {})[5:]  # arguments of a kernel behind the scale: their defaults
+
+
+def _is_plain(options: Options) -> bool:
+    """Whether a call differs from others with its mods by its tensors and its scale at most."""
+    return options.sink is None and options == Options(options.scale, enable_gqa=True)
+
+
+def _again(query: Any, key: Any, value: Any, found: dict[Any, Any], options: Options) -> Any:
+    """The call by what was found for one with the same mods and options, if the kernel knows its form too: then it
+    differs from calls that were judged in the contents of tensors alone. Else None."""
+    known = found.get((options, torch.is_grad_enabled())) if options.sink is None else None
+    if known is None:
+        return None
+    inputs = known.entry.inputs(known.tensors, partial(_number, known.device))
+    return None if inputs is None else known.kernel.again((query, key, value, inputs, options.scale, *_OTHERS))
 
 
 def _beside_mods(options: Options) -> dict[str, Any]:
@@ -119,8 +175,9 @@ def _autocast(*tensors: Any) -> Any:
 
 def _with_rows(tensor: Any) -> Any:
     """A tensor as kernels read it: its rows are contiguous. torch's own takes any strides."""
-    rows = not isinstance(tensor, torch.Tensor) or tensor.ndim == 0 or tensor.shape[-1] <= 1 or tensor.stride(-1) == 1
-    return tensor if rows else tensor.contiguous()
+    if not isinstance(tensor, torch.Tensor) or tensor.ndim == 0 or tensor.stride(-1) == 1 or tensor.shape[-1] <= 1:
+        return tensor
+    return tensor.contiguous()
 
 
 def _same(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
@@ -147,14 +204,14 @@ def _attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> A
         _warn_of_options()
     given = _beside_mods(options)
     try:
-        masks = mask_mods(mods.block_mask, mods.mask_mod)
-        found = mods.score_mod, masks, query.device, score_dtype_of(query)
-        entry, inputs = cache.find(*found, settings_of(**given))
+        entry, inputs, tensors = cache.find_once(mods, query.device, score_dtype_of(query), settings_of(**given))
         kernel = entry.kernel(query, value)
     except AttnccError as error:
         if options.fallback != "torch" or error.diagnostics[0].code not in _NOT_EXPRESSED:
             raise
         return _by_torch(query, key, value, mods, options)
+    if tensors is not None and mods.found is not None and _is_plain(options):
+        mods.found[options, torch.is_grad_enabled()] = _Known(kernel, entry, tensors, query.device)
     inputs |= inputs_of_settings(entry.traced, **given)
     result = kernel(query, key, value, scale=options.scale, return_lse=options.wants_lse, **inputs)
     out, lse = result if options.wants_lse else (result, None)

@@ -5,7 +5,6 @@ torch.compile follows these functions, so a fault is a dict, as `refused` takes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -15,15 +14,15 @@ from .masks import NO_BLOCKS
 
 
 class Mods(NamedTuple):
-    """The functions of a call."""
+    """The functions of a call. `found` is kept beside functions that never change, by their owner: what they are."""
 
     score_mod: Any = None
     block_mask: Any = None
     mask_mod: Any = None
+    found: dict[Any, Any] | None = None
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """How a call of `flex_attention` differs from a plain one."""
 
     scale: float | None = None
@@ -45,9 +44,8 @@ Fault = dict[str, str]
 
 def fault(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> Fault:
     """What torch's own refuses, too, and what has no counterpart here: all A714. Empty where nothing is wrong."""
-    tensors = {"query": query, "key": key, "value": value}
     return (
-        _of_tensors(tensors, options)
+        _of_tensors(query, key, value, options)
         or _of_options(options)
         or _of_score_mod(mods.score_mod)
         or _of_mask_mod(mods.mask_mod)
@@ -55,12 +53,11 @@ def fault(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> Fau
     )
 
 
-def _of_tensors(tensors: dict[str, Any], options: Options) -> Fault:
-    for name, tensor in tensors.items():
+def _of_tensors(query: Any, key: Any, value: Any, options: Options) -> Fault:
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, torch.Tensor) or tensor.ndim != 4:
             came = f"{tensor.ndim} axes" if isinstance(tensor, torch.Tensor) else type(tensor).__qualname__
             return _fault(f"`{name}` is no tensor of 4 axes", "[batch, heads, length, dim]", came)
-    query, key = tensors["query"], tensors["key"]
     if query.dtype not in DTYPES:
         return _fault("there is no kernel of this dtype", ", ".join(str(item) for item in DTYPES), str(query.dtype))
     if query.shape[1] != key.shape[1] and not options.enable_gqa:

@@ -11,7 +11,7 @@ import torch
 from ..api import compile
 from ..problem.facts import KERNEL_DTYPES
 from .inputs import found
-from .text import Settings, Traced
+from .text import NO_SETTINGS, Settings, Traced
 
 DTYPES = {getattr(torch, name): short for short, name in KERNEL_DTYPES.items() if short != "e4m3"}
 _KINDS = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}  # of a sink
@@ -65,6 +65,8 @@ def score_dtype_of(query: Any) -> Any:
 
 def settings_of(sink: Any = None, dropout: float | None = None) -> Settings:
     """What a variant has beside its mods, where a call brings these logits of a sink and this rate."""
+    if sink is None and dropout is None:
+        return NO_SETTINGS
     return Settings("" if sink is None else _KINDS[sink.dtype], dropout is not None)
 
 

@@ -44,13 +44,16 @@ def register(name: str = NAME) -> None:
 class Mask(BlockMask):  # type: ignore[misc]  # torch is not followed
     """A mask as a function of indices. It has no blocks: the kernel's own analysis finds which tiles to skip.
 
-    A BlockMask, because transformers lets masks of that class pass where a model's caller has made them already.
+    A BlockMask, because transformers lets masks of that class pass where a model's caller has made them already. As a
+    BlockMask is what its function was when that made it, this is what it was in the first layer that took it; tensors
+    that it captures may have other contents later.
     """
 
     def __init__(self, mask_mod: Callable[..., Any], batch: int, q_len: int, kv_len: int, model: str = "model") -> None:
         self.mask_mod = mask_mod
         self._shape = batch, 1, q_len, kv_len
         self.model = model
+        self.found: dict[float | None, dict[Any, Any]] = {}  # what the function is, by the soft cap of a layer
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -180,12 +183,20 @@ def attention(  # noqa: PLR0917  (transformers' order)
         what = f"{attention_mask.model} adds keys after its mask was made"
         lengths = f"kv_len {attention_mask.shape[-1]}", str(key.shape[2])
         raise refused("A714", what, expected=lengths[0], came=lengths[1], help=_EAGER)
-    if isinstance(attention_mask, BlockMask):
-        mask_mod = attention_mask.mask_mod
-    else:
-        mask_mod = of_tensor(attention_mask, causal and query.shape[2] > 1)
+    mods = _mods(attention_mask, causal and query.shape[2] > 1, softcap, position_bias)
+    options = Options(scale=scaling, enable_gqa=True, sink=s_aux, dropout=dropout)
+    out = attend(query, key, value, mods, options)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _mods(attention_mask: Any, causal: bool, softcap: float | None, position_bias: torch.Tensor | None) -> Mods:
+    """The functions of a layer. What they are is found once for a mask, unless scores are added to."""
     bias = attention_mask if isinstance(attention_mask, torch.Tensor) and attention_mask.dtype != torch.bool else None
     score_mod = score_mod_of(softcap, bias, position_bias)
-    options = Options(scale=scaling, enable_gqa=True, sink=s_aux, dropout=dropout)
-    out = attend(query, key, value, Mods(score_mod, mask_mod=mask_mod), options)
-    return out.transpose(1, 2).contiguous(), None
+    looks_again = position_bias is not None or torch.compiler.is_compiling()  # Dynamo would guard what is kept
+    if isinstance(attention_mask, Mask) and not looks_again:
+        found = attention_mask.found.setdefault(softcap, {})
+        return Mods(score_mod, mask_mod=attention_mask.mask_mod, found=found)
+    if isinstance(attention_mask, BlockMask):
+        return Mods(score_mod, mask_mod=attention_mask.mask_mod)
+    return Mods(score_mod, mask_mod=of_tensor(attention_mask, causal))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ..ir import Variant
@@ -10,7 +10,7 @@ from ..problem.call_arguments import Arguments, Given
 from ..problem.gradients import Gradients
 from ..problem.refusal import refused
 from .call.backward_arguments import BackwardArguments
-from .call.launch import Launcher
+from .call.launch import Launcher, Run
 from .frameworks.arrays import (
     framework_of,
     is_foreign,
@@ -41,7 +41,7 @@ class Kernel:
 
     def __init__(self, store: KernelStore) -> None:
         self._store = store
-        self._launcher = Launcher(store, self._recorded)
+        self._launcher = Launcher(store, self)
         self._appender: Appender | None = None
         self._backward: BackwardLauncher | None = None
         self.token = token_of(self)
@@ -173,6 +173,11 @@ class Kernel:
             return self._run(Arguments(*given), None)
         return self._launcher.run(framework, ordinal, given)
 
+    def again(self, given: Given) -> Any:
+        """A call of a form that is known, on a GPU and on the current stream; None for any other. It judges the call's
+        arrays and numbers, so a caller that judged such a call before needn't judge this one."""
+        return self._launcher.again(given)
+
     def backward(  # noqa: PLR0917  (what flows back, the operands, what the call gave)
         self,
         dout: Array,
@@ -245,6 +250,10 @@ class Kernel:
             self._backward = BackwardLauncher(self._store)
         return run_backward(self._store, self._backward, arguments, stream)
 
+    def backward_again(self, arguments: BackwardArguments) -> Gradients | None:
+        """The gradients of a call on a GPU whose form is known, on the current stream; None for any other."""
+        return None if self._backward is None else self._backward.again(arguments)
+
     def _run(self, call: Arguments, stream: Any) -> Any:
         if not is_traced():
             return self.run(call, stream)
@@ -262,17 +271,24 @@ class Kernel:
             if stream is not None:
                 raise no_stream_here(stream)
             wanted = framework.records(self.variant, self.configurations, call)
-            return self._recorded(call) if wanted else self.run_unrecorded(call)
+            return self.record(call) if wanted else self.run_unrecorded(call)
         device = cast(DeviceFramework, framework)
         if stream is None:
             return self._launcher.run(device, ordinal, call)
         with device.on_stream(stream_handle(stream, ordinal), ordinal):
             return self._launcher.run(device, ordinal, call)
 
-    def _recorded(self, call: Arguments) -> Any:
+    def record(self, call: Arguments) -> Any:
+        """See `call.launch.Recorder`."""
         from .torch.autograd import recorded
 
         return recorded(self, call)
+
+    def recorded_form(self, call: Arguments, prepare: Callable[[Arguments], Run]) -> Run | None:
+        """See `call.launch.Recorder`."""
+        from .torch.autograd import recorded_form
+
+        return recorded_form(self, call, prepare)
 
     def _through_dlpack(self, call: Arguments, stream: Any) -> Any:
         """A call with arrays of another framework: seen as CuPy or NumPy arrays, the results handed back."""

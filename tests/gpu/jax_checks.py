@@ -2,20 +2,31 @@
 
 A process of its own, since JAX keeps the GPU's memory to itself until the process ends:
 
-    XLA_PYTHON_CLIENT_PREALLOCATE=false python -m tests.gpu.jax_checks
+    XLA_PYTHON_CLIENT_PREALLOCATE=false XLA_FLAGS=--xla_gpu_autotune_level=0 python -m tests.gpu.jax_checks
+
+What takes time is compilation: that of kernels, here all beside each other, and that of XLA's programs, which are few:
+one for each function and shape. The seconds of each check go to stderr.
 """
 
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import attncc
 import attncc.jax
+from attncc.runtime.call.backward_launch import BackwardLauncher
+from attncc.runtime.kernel import Kernel
+from tests.kernels import without_decode
 
 SLOPED = """attn 1
 variant jax_sloped {
@@ -25,6 +36,9 @@ variant jax_sloped {
 }
 """
 DROPPED = "attn 1\nvariant jax_dropped { dropout 0.5 }\n"
+KERNELS = ("causal", "bf16", 128), (SLOPED, "bf16", 128), (SLOPED, "fp16", 100), ("causal", "fp32", 128), (
+    DROPPED, "fp32", 128
+)  # fmt: skip
 CHECKS: dict[str, Callable[[], Any]] = {}
 
 
@@ -34,8 +48,26 @@ def check(function: Callable[[], Any]) -> Callable[[], Any]:
     return function
 
 
+@cache
+def compiled(spec: str, dtype: str, head_dim: int) -> Kernel:
+    """With kernels for one query where a check has calls of one."""
+    if (spec, dtype) == ("causal", "bf16"):
+        return attncc.compile(spec, dtype=dtype, head_dim=head_dim)
+    return without_decode(spec, dtype=dtype, head_dim=head_dim, value_head_dim=head_dim, arch=None)
+
+
+def compile_all() -> None:
+    """The kernels of all checks, forward and backward."""
+    with ThreadPoolExecutor(2 * len(KERNELS)) as pool:
+        kernels = [pool.submit(compiled, *given) for given in KERNELS]
+        for future in [
+            pool.submit(lambda made: BackwardLauncher(made.result().store).load(0), made) for made in kernels
+        ]:
+            future.result()
+
+
 def kernel(spec: str, dtype: str = "bf16", head_dim: int = 128) -> Any:
-    return attncc.jax.wrap(attncc.compile(spec, dtype=dtype, head_dim=head_dim))
+    return attncc.jax.wrap(compiled(spec, dtype, head_dim))
 
 
 def arrays(*shapes: tuple[int, ...], dtype: Any = jnp.bfloat16) -> list[Any]:
@@ -48,6 +80,7 @@ def qkv(heads: int = 4, kv_heads: int = 2, length: int = 777, head_dim: int = 12
     return arrays((2, length, heads, head_dim), kv, kv, dtype=dtype)
 
 
+@jax.jit  # one program, where each operation would be one
 def attention(q: Any, k: Any, v: Any, slope: Any = 0.0) -> Any:
     """Causal in layout bshd, in fp32."""
     q, k, v = (x.astype(jnp.float32) for x in (q, k, v))
@@ -63,8 +96,13 @@ def total(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *given: jnp.sin(3 * function(*given).astype(jnp.float32)).sum()
 
 
+@cache
+def gradient_of(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+    return jax.jit(jax.grad(total(function), tuple(range(count))))
+
+
 def gradients(function: Callable[..., Any], given: Any) -> Any:
-    return jax.jit(jax.grad(total(function), tuple(range(len(given)))))(*given)
+    return gradient_of(function, len(given))(*given)
 
 
 def named(found: Any, wanted: Any) -> dict[str, Any]:
@@ -166,13 +204,21 @@ def replayed() -> Any:
 
 def relative_error(found: Any, wanted: Any) -> float:
     """RMS of the difference over that of what is wanted."""
-    found, wanted = (x.astype(jnp.float32) for x in (found, wanted))
-    return float(jnp.linalg.norm(jnp.ravel(found - wanted)) / jnp.linalg.norm(jnp.ravel(wanted)))
+    found, wanted = (np.asarray(x).astype(np.float64) for x in (found, wanted))
+    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
 
 
-def errors() -> dict[str, dict[str, float]]:
-    return {name: {what: relative_error(*pair) for what, pair in run().items()} for name, run in CHECKS.items()}
+def errors(name: str) -> dict[str, float]:
+    return {what: relative_error(*pair) for what, pair in CHECKS[name]().items()}
+
+
+def timed(what: str, run: Callable[..., Any], *given: Any) -> Any:
+    begin = time.perf_counter()
+    found = run(*given)
+    print(f"{what}: {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
+    return found
 
 
 if __name__ == "__main__":
-    print(json.dumps(errors()))
+    timed("kernels", compile_all)
+    print(json.dumps({name: timed(name, errors, name) for name in CHECKS}))

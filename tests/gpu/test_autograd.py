@@ -69,6 +69,32 @@ def test_autograd_gives_what_backward_gives() -> None:
     close(list(found), [expected.dq, expected.dk, expected.dv, expected.inputs["slope"]])
 
 
+@pytest.mark.parametrize("more", [{}, {"return_lse": True}, {"layout": "bshd"}], ids=["out", "lse", "bshd"])
+def test_calls_of_a_known_form_have_the_gradients_of_first_ones(more: dict[str, Any]) -> None:
+    """From the third call on, the node is another, which runs the kernels itself. Each has contents of its own."""
+    own = attncc.compile(SPEC, dtype="bf16", head_dim=64)
+    nodes = []
+    for number in range(5):
+        leaves = [(x * (1 + number / 4)).detach().requires_grad_() for x in operands()]
+        arrays = [x.transpose(1, 2) if more.get("layout") == "bshd" else x for x in leaves[:3]]
+        given = {"slope": leaves[3], "cap": 20.0 + number, "rate": 0.125, "seed": number, **more}
+        result = own(*arrays, **given)
+        out, lse = result if more.get("return_lse") else (result, None)
+        nodes.append(out.grad_fn.name())
+        flowing = [torch.randn_like(x) for x in (out, lse) if x is not None]
+        found = torch.autograd.grad([x for x in (out, lse) if x is not None], [*arrays, leaves[3]], flowing)
+        with torch.no_grad():
+            plain = [x.detach() for x in arrays]
+            quiet = {**given, "slope": leaves[3].detach(), "return_lse": True}
+            expected_out, expected_lse = own(*plain, **quiet)
+            del quiet["return_lse"]
+            dlse = flowing[1] if len(flowing) > 1 else None
+            expected = own.backward(flowing[0], *plain, expected_out, expected_lse, dlse=dlse, **quiet)
+        assert torch.equal(out, expected_out) and (lse is None or torch.equal(lse, expected_lse))
+        close(list(found), [expected.dq, expected.dk, expected.dv, expected.inputs["slope"]])
+    assert nodes[0] == "AttentionBackward" and nodes.count("KnownAttentionBackward") >= 1
+
+
 def test_deterministic_algorithms() -> None:
     torch.use_deterministic_algorithms(True)
     try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...problem import Call
 from ...problem.gradients import Results
-from .operands import INPUTS
+from .operands import INPUTS, LSE, OUT
 
 
 class BackwardPlaces:
@@ -14,6 +14,7 @@ class BackwardPlaces:
 
     def __init__(self, inputs: int) -> None:
         self.dout, self.dlse, self.dq, self.dk, self.dv, self.sums = range(INPUTS + inputs, INPUTS + inputs + 6)
+        self.results = {"dout": self.dout, "out": OUT, "lse": LSE, "dlse": self.dlse}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from ...problem import bind
 from ...problem.gradients import Gradients, Results, bind_results
 from ...problem.refusal import mixed
 from ..frameworks.arrays import framework_of
-from ..frameworks.framework import Array, DeviceFramework, Observer
+from ..frameworks.framework import Array, DeviceFramework, Guard, Observer
 from ..store.loaded_kernels import KernelLoader
 from ..store.store import KernelStore
 from .backward_arguments import BackwardArguments
@@ -16,11 +18,28 @@ from .backward_form import BackwardForm, BackwardPlaces
 from .backward_prepare import BackwardPrepared, prepare_backward
 from .configurations import configuration_of
 from .narrowed import copies
-from .operands import LSE, OUT, SEED, Reader, call_of, check_host_numbers, misaligned
+from .operands import SEED, Key, Reader, Roles, call_of, check_host_numbers, misaligned
+from .written_reader import Read
 
 _MOST_PREPARED = 1024  # forms of calls that are kept; at one more all are dropped, to be made again as they come
 _SEED_MASK = 2**64 - 1
 _ALIGNMENT_MASK = 15
+
+
+class _Known(NamedTuple):
+    """A form of call that came twice in a row, and how its calls are read."""
+
+    read: Read
+    alike: Guard  # of dout, and of out, lse and dlse where they are given
+    take: Callable[[BackwardArguments], tuple[Array, ...]]  # these
+    places: tuple[int, ...]  # their operands
+    absent: tuple[bool, ...]  # whether out, lse and dlse aren't given
+    deterministic: bool
+    reader: Reader
+    roles: Roles
+    prepared: BackwardPrepared
+    framework: DeviceFramework
+    ordinal: int
 
 
 class BackwardLauncher:
@@ -33,6 +52,31 @@ class BackwardLauncher:
         self._loader = KernelLoader(store, backward=True)
         self._readers: dict[DeviceFramework, tuple[Reader, Observer]] = {}
         self._prepared: dict[Any, BackwardPrepared] = {}
+        self._last: Key | None = None
+        self._known: _Known | None = None
+
+    def again(self, given: BackwardArguments) -> Gradients | None:
+        """As `run`, for a call of the form that is known; None for any other."""
+        known = self._known
+        if known is None or given.deterministic is not known.deterministic:
+            return None
+        values = known.read(given.call)
+        if values is None:
+            return None
+        arrays = known.take(given)
+        if (given.out is None, given.lse is None, given.dlse is None) != known.absent or not known.alike(*arrays):
+            return None
+        values += (None, None)
+        unaligned = 0
+        for place, array in zip(known.places, arrays, strict=True):
+            values[place] = pointer = known.framework.pointer(array)
+            unaligned |= pointer
+        if unaligned & _ALIGNMENT_MASK:
+            return None
+        self._last = None
+        if known.roles.take_numbers is not None and known.roles.take_numbers(values) != known.roles.checked:
+            known.reader.check(known.roles, values)
+        return _launch(known.framework, known.ordinal, given, values, known.prepared)
 
     def run(self, framework: DeviceFramework, ordinal: int, given: BackwardArguments) -> Gradients:
         """The gradients, queued on the framework's current stream. AttnccError before any launch."""
@@ -55,8 +99,26 @@ class BackwardLauncher:
             self._prepared[key] = prepared
         elif roles.take_numbers is not None and roles.take_numbers(values) != roles.checked:
             reader.check(roles, values)
-        values[OUT], values[LSE] = by_name.get("out"), by_name.get("lse")
-        values += [by_name["dout"], by_name.get("dlse")]
+        if not unaligned and key == self._last:
+            read, alike = reader.written(given.call, key[0], roles), observer.guard(list(results.values()))
+            if read is not None and alike is not None:
+                self._known = _Known(
+                    read,
+                    alike,
+                    attrgetter(*results) if len(results) > 1 else lambda given: (given.dout,),
+                    tuple(self._places.results[name] for name in results),
+                    (given.out is None, given.lse is None, given.dlse is None),
+                    given.deterministic,
+                    reader,
+                    roles,
+                    prepared,
+                    framework,
+                    ordinal,
+                )
+        self._last = key
+        values += (None, None)
+        for name, place in self._places.results.items():
+            values[place] = by_name.get(name)
         return _launch(framework, ordinal, given, values, prepared)
 
     def load(self, ordinal: int) -> None:
@@ -90,10 +152,11 @@ def _launch(
     framework: DeviceFramework, ordinal: int, given: BackwardArguments, values: list[Any], prepared: BackwardPrepared
 ) -> Gradients:
     temporary: list[Array] = []
-    named = {"q": given.call.q, "k": given.call.k, "v": given.call.v, **given.results}
-    for name, operand, columns in prepared.packs:
-        temporary.append(framework.packed(named[name], columns))
-        values[operand] = framework.pointer(temporary[-1])
+    if prepared.packs:
+        named = {"q": given.call.q, "k": given.call.k, "v": given.call.v, **given.results}
+        for name, operand, columns in prepared.packs:
+            temporary.append(framework.packed(named[name], columns))
+            values[operand] = framework.pointer(temporary[-1])
     if prepared.narrowed:
         temporary += copies(framework, given.call, prepared.narrowed, values)
     made = [new() for new in prepared.new_outputs]

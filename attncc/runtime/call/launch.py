@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from ...diagnostics import AttnccError
 from ...problem import bind
@@ -36,42 +37,58 @@ from .written_reader import Read
 _MOST_PREPARED = 4096  # forms of calls that are kept; at one more all are dropped, to be made again as they come
 _SEED_MASK = 2**64 - 1
 _NO_CALL = None, None
+_RECORDED = "recorded"  # before keys of calls that torch records, where what runs them is kept
 _OUT = Arguments._fields.index("out")
 
 
+# Launches a call that was read: the call, and its pointers and numbers by operand.
+Run = Callable[[Given, list[Any]], Any]
+
+
+class Recorder(Protocol):
+    """What takes the calls that torch is to record."""
+
+    def record(self, call: Arguments) -> Any:
+        """The results of a call, with their history."""
+
+    def recorded_form(self, call: Arguments, prepare: Callable[[Arguments], Run]) -> Run | None:
+        """What records calls of the form that this one has, which was recorded. None where more than its form decides
+        how. `prepare` gives what launches such calls with the results that the backward pass needs."""
+
+
 class _Known(NamedTuple):
-    """A form of call that came twice in a row without a known one between, and how its calls are read."""
+    """A form of call that came twice in a row without a known one between, and how its calls are read and run."""
 
     read: Read
-    reader: Reader
-    roles: Roles
-    prepared: Prepared
+    run: Run
 
 
 class Launcher:
-    """Runs the calls of one kernel on GPUs. Threads may share it. `recorded` takes those that torch is to record."""
+    """Runs the calls of one kernel on GPUs. Threads may share it. `recorder` takes those that torch is to record."""
 
-    def __init__(self, store: KernelStore, recorded: Callable[[Arguments], Any]) -> None:
+    def __init__(self, store: KernelStore, recorder: Recorder) -> None:
         self._store = store
-        self._recorded = recorded
+        self._recorder = recorder
         self._signatures = {item: item.signature(store.variant) for item in store.configurations}
         self._loader = KernelLoader(store)
         self._readers: dict[DeviceFramework, Reader] = {}
         self._prepared: dict[Any, Prepared] = {}
         self._last: tuple[Any, Prepared | None] = _NO_CALL
+        self._last_recorded: Key | None = None
         self._known: _Known | None = None
         self._tried: Prepared | None = None  # of the form that was to be known last
+        self._tried_recorded: Key | None = None  # of recorded calls, that form's key
 
     def again(self, given: Given) -> Array | tuple[Array, Array] | None:
         """As `run`, for a call of the form that is known; None for any other. Most calls are read here alone."""
         if self._known is None:
             return None
-        read, reader, roles, prepared = self._known
+        read, run = self._known
         values = read(given)
         if values is None:
             return None
-        self._last = _NO_CALL
-        return _checked(given, values, reader, roles, prepared)
+        self._last, self._last_recorded = _NO_CALL, None
+        return run(given, values)
 
     def run(self, framework: DeviceFramework, ordinal: int, given: Given) -> Array | tuple[Array, Array]:
         """out, or (out, lse), queued on the framework's current stream. AttnccError before any launch."""
@@ -83,14 +100,17 @@ class Launcher:
         except AttnccError:  # torch.func.grad's tensors have no pointers, and gradients
             call = Arguments(*given)
             if self._is_recorded(framework, call):
-                return self._recorded(call)
+                return self._recorder.record(call)
             raise
         _, before = self._last
         prepared = self._find(key)
         if prepared is None:
             call = Arguments(*given)
             if self._is_recorded(framework, call):
-                return self._recorded(call)
+                result = self._recorder.record(call)
+                self._last = _NO_CALL  # those that it made itself don't come in a row with others
+                self._know_recorded(framework, ordinal, call, values, key, reader, roles)
+                return result
             prepared = self._prepare(framework, ordinal, call, values)
             reader.check(roles, values)
             self._prepared[key] = prepared
@@ -127,7 +147,35 @@ class Launcher:
         self._tried = prepared
         read = reader.written(given, key, roles)
         if read is not None:
-            self._known = _Known(read, reader, roles, prepared)
+            self._known = _Known(read, partial(_checked, reader=reader, roles=roles, prepared=prepared))
+            self._tried_recorded = None
+
+    def _know_recorded(  # noqa: PLR0917
+        self,
+        framework: DeviceFramework,
+        ordinal: int,
+        call: Arguments,
+        values: list[Any],
+        key: Key,
+        reader: Reader,
+        roles: Roles,
+    ) -> None:
+        """After a call that was recorded. Such calls come with others between, those that they run."""
+        again, self._last_recorded = key == self._last_recorded, key
+        if not again or key == self._tried_recorded:
+            return
+        self._tried_recorded = key
+        read = reader.written(call, key, roles, new=True)
+
+        def prepare(call: Arguments) -> Run:
+            prepared = self._prepared.get((_RECORDED, key)) or self._prepare(framework, ordinal, call, values)
+            self._prepared[_RECORDED, key] = prepared
+            return partial(_checked, reader=reader, roles=roles, prepared=prepared)
+
+        run = None if read is None else self._recorder.recorded_form(call, prepare)
+        if read is not None and run is not None:
+            self._known = _Known(read, run)
+            self._tried = None
 
     def _prepare(self, framework: DeviceFramework, ordinal: int, call: Arguments, values: list[Any]) -> Prepared:
         facts = call_of(framework, call)

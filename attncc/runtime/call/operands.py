@@ -110,10 +110,11 @@ class Reader:
         aligned = misaligned(values) if unaligned else ()
         return values, (forms, roles, options, count, aligned), roles
 
-    def written(self, given: Given, key: Key, roles: Roles) -> Read | None:
-        """A function for calls of the form that this one has. None if nothing tells quickly which others have it."""
+    def written(self, given: Given, key: Key, roles: Roles, *, new: bool = False) -> Read | None:
+        """A function for calls of the form that this one has. None if nothing tells quickly which others have it; or
+        not yet, unless it is to be a `new` one."""
         values, options, count = self._take(given)
-        alike = self._observer.guard(roles.take_arrays(values))
+        alike = self._observer.guard(roles.take_arrays(values), new=new)
         numbers = (kind for number, kind in enumerate(roles.kinds) if number not in roles.arrays)
         if alike is None or key[-1] or not _PLAIN.issuperset(numbers):
             return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...kernels.hopper.panels import PANEL_COLUMNS, WARPGROUP_ROWS
 from ...kernels.pages import box_rows
 from ...kernels.registry import facts_of
@@ -23,11 +25,14 @@ class OperandMap:
     def __init__(self, operand: int, box: TensorBox) -> None:
         self.operand, self.box = operand, box
         self._made: dict[int, TensorMap] = {}
+        self._make: Callable[[int], TensorMap] | None = None
 
     def at(self, driver: Driver, context: int, base: int) -> TensorMap:
         made = self._made.get(base)
         if made is None:
-            made = driver.tensor_map(context, base, self.box)
+            if self._make is None:
+                self._make = driver.tensor_maps(context, self.box)
+            made = self._make(base)
             if len(self._made) >= _MOST_KEPT:
                 self._made.clear()
             self._made[base] = made

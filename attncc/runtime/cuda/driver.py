@@ -185,17 +185,27 @@ class Driver:
         if result:
             raise AttnccError(self._failure(function.__name__, result, ""))
 
-    def tensor_map(self, context: int, base: int, form: TensorBox) -> TensorMap:
-        """The map of a tensor that starts at `base`. AttnccError A510 if the driver refuses it."""
-        memory = ctypes.create_string_buffer(TENSOR_MAP_BYTES + _TENSOR_MAP_ALIGNMENT)
-        address = -(-ctypes.addressof(memory) // _TENSOR_MAP_ALIGNMENT) * _TENSOR_MAP_ALIGNMENT
-        rank = len(form.sizes)
+    def tensor_maps(self, context: int, form: TensorBox) -> Callable[[int], TensorMap]:
+        """What makes the map of a tensor of this form from where it starts. Models have theirs in many places, so all
+        that is the same lies ready.
+
+        It raises AttnccError A510 if the driver refuses the map.
+        """
+        rank, encode = len(form.sizes), self._api.cuTensorMapEncodeTiled
         sizes, strides = (ctypes.c_uint64 * rank)(*form.sizes), (ctypes.c_uint64 * (rank - 1))(*form.strides)
         box, steps = (ctypes.c_uint32 * rank)(*form.box), (ctypes.c_uint32 * rank)(*[1] * rank)
-        tensor = (form.dtype, rank, _Pointer(base), sizes, strides, box, steps)
-        with self._entered(context):
-            self._call("cuTensorMapEncodeTiled", _Pointer(address), *tensor, *_MAP_MODES)
-        return TensorMap(address, memory)
+        dtype, rest = form.dtype, (sizes, strides, box, steps, *_MAP_MODES)
+
+        def made(base: int) -> TensorMap:
+            memory = ctypes.create_string_buffer(TENSOR_MAP_BYTES + _TENSOR_MAP_ALIGNMENT)
+            address = -(-ctypes.addressof(memory) // _TENSOR_MAP_ALIGNMENT) * _TENSOR_MAP_ALIGNMENT
+            arguments = _Pointer(address), dtype, rank, _Pointer(base), *rest
+            result = encode(*arguments)
+            if result:
+                self.again(result, context, encode, *arguments)
+            return TensorMap(address, memory)
+
+        return made
 
     def zero(self, context: int, address: int, stream: int, words: int = 1) -> None:
         """Sets words of 4 bytes of device memory to 0, in the order of the stream.

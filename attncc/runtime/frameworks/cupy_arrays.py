@@ -110,7 +110,7 @@ class _CupyObserver:
         forms = [(array.shape, array.strides, array.dtype, array.data.device_id) for array in arrays]
         return [array.data.ptr for array in arrays], tuple(forms)
 
-    def guard(self, arrays: Sequence[Array]) -> Guard | None:
+    def guard(self, arrays: Sequence[Array], *, new: bool = False) -> Guard | None:
         return None
 
 

@@ -25,8 +25,11 @@ class Observer(Protocol):
     def observe(self, arrays: Sequence[Array]) -> tuple[list[int], Hashable]:
         """Their pointers, and what their facts depend on: equal where all facts are."""
 
-    def guard(self, arrays: Sequence[Array]) -> Guard | None:
-        """What tells quickly whether others' facts are as those of these; None where nothing does, or not yet."""
+    def guard(self, arrays: Sequence[Array], *, new: bool = False) -> Guard | None:
+        """What tells quickly whether others' facts are as those of these; None where nothing does, or not yet.
+
+        `new`: one is made, however many such arrays came before.
+        """
 
 
 class Framework(Protocol):

@@ -39,8 +39,11 @@ class TensorObserver:
             list(map(pointer, arrays))
             raise
 
-    def guard(self, arrays: Sequence[Array]) -> Guard | None:
+    def guard(self, arrays: Sequence[Array], *, new: bool = False) -> Guard | None:
         """See `framework.Observer`."""
+        if new:
+            made = _never if watched(self._torch) else self._guard(arrays, self._autocast(arrays[0].device.type))
+            return None if made is _never else made
         alike, count, _ = self._last
         known = alike is not None and alike is not _never and len(arrays) == count and alike(*arrays)
         return alike if known else None
@@ -101,15 +104,25 @@ def _never(*tensors: Array) -> bool:
 
 def _guard(tensors: Sequence[Array]) -> Guard:
     """torch's guards aren't of its documented interface: where they aren't as expected, nothing is ever alike."""
-    if any(tensor.requires_grad for tensor in tensors):  # guards don't all see whether gradients are recorded
-        return _never
     try:
         together, apart = _check(*tensors), [_check(tensor) for tensor in tensors]
     except (ImportError, TypeError, RuntimeError):
         return _never
     guards: tuple[Guard, ...] = together, lambda *others: all(map(call, apart, others))
     # A tensor that comes twice, as in attention(x, x, x), fails the check of all together.
-    return next((guard for guard in guards if guard(*tensors) is True), _never)
+    guard = next((guard for guard in guards if guard(*tensors) is True), _never)
+    if guard is _never or not any(tensor.requires_grad for tensor in tensors):
+        return guard
+    return _in_this_mode(guard)
+
+
+def _in_this_mode(guard: Guard) -> Guard:
+    """A guard of tensors that require gradients: it holds where gradients are recorded as they are now. torch's own
+    guards don't all ask for that."""
+    import torch
+
+    enabled, asked = torch.is_grad_enabled(), torch.is_grad_enabled
+    return lambda *tensors: asked() is enabled and guard(*tensors)
 
 
 def _check(*tensors: Array) -> Guard:

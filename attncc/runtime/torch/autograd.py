@@ -19,10 +19,11 @@ from ...schedule.plan import NARROW
 from ..call.backward_arguments import BackwardArguments
 from ..call.configurations import configuration_of
 from .autocast import autocast
-from .recordable import differentiated, lost_gradient, must_be_operator, unfit
+from .recordable import differentiated, lost_gradient, must_be_operator, tensors, unfit
 from .tokens import RecordedKernel, by_token
 
 if TYPE_CHECKING:
+    from ..call.launch import Run
     from .torch_operator import TorchOperators
 
 _operators: dict[str, TorchOperators] = {}
@@ -77,6 +78,30 @@ def recorded(kernel: RecordedKernel, call: Arguments) -> Any:
     flat = flattened(variant.inputs, call, torch.are_deterministic_algorithms_enabled())
     out, lse = _operators_of(kernel.token).recorded(flat)
     return (out, lse) if call.return_lse else out
+
+
+def recorded_form(kernel: RecordedKernel, call: Arguments, prepare: Callable[[Arguments], Run]) -> Run | None:
+    """See `call.launch.Recorder`.
+
+    Of a call that `recorded` took. None where a seed is to be drawn, autocast changes the call, or torch is to see an
+    operator.
+    """
+    import torch
+
+    from .recorded_form import RecordedForm
+    from .torch_operator import is_seen
+
+    variant = kernel.variant
+    if variant.dropout is not None and call.seed is None:
+        return None
+    changed = autocast(torch, kernel.configurations, call) is not call
+    if changed or not differentiated(torch, call) or must_be_operator(torch, call):
+        return None
+    if is_seen([x for x in (*tensors(torch, call), *call) if isinstance(x, torch.Tensor)]):
+        return None
+    with torch.no_grad():
+        run = prepare(call._replace(return_lse=variant.normalize == "softmax"))
+    return RecordedForm(kernel, _operators_of(kernel.token), call, run)
 
 
 def _check_backward(kernel: RecordedKernel, call: Arguments) -> None:

@@ -33,6 +33,9 @@ class RecordedKernel(Protocol):
     def run_backward(self, arguments: BackwardArguments, stream: Any = None) -> Gradients:
         """The gradients of a call."""
 
+    def backward_again(self, arguments: BackwardArguments) -> Gradients | None:
+        """The same, where calls of the form are known; else None."""
+
     def check_backward(self, configuration: Configuration, ordinal: int) -> None:
         """AttnccError A520 if there is no backward pass for this GPU."""
 

@@ -123,11 +123,11 @@ class TorchOperators:
         import torch
 
         call, deterministic = self._arguments(flat)
-        flowing = out.new_zeros(out.shape) if dout is None else _readable(dout)
+        flowing = out.new_zeros(out.shape) if dout is None else readable(dout)
         if not self._softmax:
             lse = dlse = None
         elif dlse is not None:
-            dlse = _readable(dlse)
+            dlse = readable(dlse)
         arguments = BackwardArguments(call._replace(return_lse=False), flowing, out, lse, dlse, deterministic)
         with torch.no_grad():
             found = self._run_backward(arguments)
@@ -154,6 +154,14 @@ class TorchOperators:
         """
         results: tuple[Array, Array] = _node().apply(self, *flat)
         return results
+
+    def backward_run(self, dout: Any, dlse: Any) -> Callable[..., tuple[Any, ...]]:
+        """The backward operator, as a node of a graph runs it to which these gradients have come."""
+        import torch
+
+        if torch.is_grad_enabled():
+            return partial(_once().apply, self)
+        return self.backward if is_seen((dout, dlse)) else self.run_backward
 
     def gradients(
         self, ctx: Any, dout: Any, dlse: Any, needed: Sequence[bool], run: Callable[..., Any]
@@ -193,7 +201,7 @@ def no_second_derivative(*_: Any) -> None:
     )
 
 
-def _no_forward_mode(*_: Any) -> None:
+def no_forward_mode(*_: Any) -> None:
     raise refused(
         "A652",
         "there are no derivatives in forward mode",
@@ -213,7 +221,7 @@ def _no_vmap(*_: Any) -> None:
     )
 
 
-def _is_seen(given: Sequence[Any]) -> bool:
+def is_seen(given: Sequence[Any]) -> bool:
     """True if torch must see this call as an operator, because something traces or records it; tensors come first.
 
     Otherwise the kernels run at once: the way through torch's dispatcher takes longer than the rest of a call.
@@ -235,7 +243,7 @@ def _node() -> Any:
     class Attention(torch.autograd.Function):  # type: ignore[misc]  # torch's types aren't read here
         @staticmethod
         def forward(operators: TorchOperators, *flat: Any) -> tuple[Array, Array]:
-            run = operators.forward if _is_seen(flat) else operators.run_forward
+            run = operators.forward if is_seen(flat) else operators.run_forward
             results: tuple[Array, Array] = run(*flat)
             return results
 
@@ -244,17 +252,13 @@ def _node() -> Any:
             ctx.operators, *flat = inputs
             _keep(ctx, tuple(flat), output)
 
-        jvp = staticmethod(_no_forward_mode)
+        jvp = staticmethod(no_forward_mode)
         vmap = staticmethod(_no_vmap)
 
         @staticmethod
         def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
             operators = ctx.operators
-            run: Callable[..., Any]
-            if torch.is_grad_enabled():
-                run = partial(_once().apply, operators)
-            else:
-                run = operators.backward if _is_seen((dout, dlse)) else operators.run_backward
+            run = operators.backward_run(dout, dlse)
             return None, *operators.gradients(ctx, dout, dlse, ctx.needs_input_grad[1:], run)
 
     # torch asks for the signature in every call: made once, it takes half as long.
@@ -335,7 +339,7 @@ def _like(tensor: Array, shape: Sequence[int], dtype: Any) -> Array:
     return made if whole[-1] == columns else made[..., :columns]
 
 
-def _readable(tensor: Array) -> Array:
+def readable(tensor: Array) -> Array:
     """With a last axis that is contiguous, as kernels read it: autograd also hands on tensors that repeat a number."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 

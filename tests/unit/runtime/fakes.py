@@ -294,7 +294,7 @@ class FakeObserver:
     def observe(self, arrays: Sequence[FakeArray]) -> tuple[list[int], tuple[ArrayFacts, ...]]:
         return [array.pointer for array in arrays], tuple(map(self._facts, arrays))
 
-    def guard(self, arrays: Sequence[FakeArray]) -> Guard:
+    def guard(self, arrays: Sequence[FakeArray], *, new: bool = False) -> Guard:
         types, forms = list(map(type, arrays)), self.observe(arrays)[1]
         return lambda *others: list(map(type, others)) == types and self.observe(others)[1] == forms
 

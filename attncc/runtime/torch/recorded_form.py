@@ -1,0 +1,154 @@
+"""Calls of one form that torch's autograd records, where an earlier call of that form was checked.
+
+Such a call is read once, by code written for its form, and is one node of autograd's graph, which runs the kernels
+itself. It saves the tensors that the node of any other call does, in their order: torch.utils.checkpoint compares what
+a call saves with what it saved the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from ...ir import Variant
+from ...problem.call_arguments import RECORDED, Arguments, Given
+from ...problem.gradients import Gradients
+from ..call.backward_arguments import BackwardArguments
+from ..call.launch import Run
+from ..frameworks.framework import Array
+from .tokens import RecordedKernel
+from .torch_operator import TorchOperators, flattened, no_forward_mode, readable
+
+_PLACES = {name: place for place, name in enumerate(Arguments._fields)}
+_OPERANDS = 3  # of the node's arguments: the form, the call and its pointers stand before q
+_INPUTS, _RETURN_LSE = _PLACES["inputs"], _PLACES["return_lse"]
+
+
+class RecordedForm:
+    """Records calls that have the form of `call`. `run` launches them, and gives out, and lse where there is one."""
+
+    def __init__(self, kernel: RecordedKernel, operators: TorchOperators, call: Arguments, run: Run) -> None:
+        self._kernel, self._operators, self._run = kernel, operators, run
+        variant = kernel.variant
+        self._softmax, self._return_lse = variant.normalize == "softmax", call.return_lse
+        self._learnable = [item.name for item in variant.inputs if item.learnable]
+        self._inputs, self._arguments = _tensors(variant, call)
+        names = [item.name for item in variant.inputs if item.name in self._inputs]
+        places = (3 + names.index(name) if name in names else None for name in self._learnable)
+        self._gradients = [*range(3), *places]
+        self._count = _OPERANDS + 3 + len(names) + len(self._arguments)
+        self._apply = _apply()
+
+    def __call__(self, given: Given, values: list[Any]) -> Any:
+        """The results of a call, whose pointers and numbers are `values`."""
+        if not self._inputs and not self._arguments:
+            return self._apply(self, given, values, given[0], given[1], given[2])
+        inputs = given[_INPUTS]
+        return self._apply(
+            self,
+            given,
+            values,
+            *given[:_INPUTS],
+            *[inputs[name] for name in self._inputs],
+            *[given[place] for place in self._arguments],
+        )
+
+    # ------------------------------------------------------------ what the node does
+
+    def forward(self, ctx: Any, given: Given, values: list[Any], arrays: Sequence[Array]) -> Any:
+        import torch
+
+        found = self._run(given, values)
+        out, lse = found if self._softmax else (found, arrays[0].new_empty(0))
+        ctx.save_for_backward(out, lse, *arrays)
+        ctx.set_materialize_grads(False)
+        ctx.call = self, self._others(given), torch.are_deterministic_algorithms_enabled()
+        return found if self._return_lse else out
+
+    def backward(
+        self, saved: Sequence[Array], needed: Sequence[bool], others: Sequence[Any], deterministic: bool, *given: Any
+    ) -> tuple[Any, ...]:
+        """A gradient for each argument of the node; given are those of out and lse."""
+        out, lse, *arrays = saved
+        call, (dout, dlse) = self._call(arrays, others), given
+        found = self._again(call, out, lse, dout, dlse, deterministic)
+        if found is None:
+            run = self._operators.backward_run(dout, dlse)
+            made = run(dout, dlse, out, lse, *flattened(self._kernel.variant.inputs, call, deterministic))
+        else:
+            made = found.dq, found.dk, found.dv, *[found.inputs[name] for name in self._learnable]
+        gradients: list[Any] = [None] * self._count
+        for place, gradient in zip(self._gradients, made, strict=True):
+            if place is not None and needed[_OPERANDS + place]:
+                gradients[_OPERANDS + place] = gradient
+        return tuple(gradients)
+
+    def _again(  # noqa: PLR0917
+        self, call: Arguments, out: Array, lse: Array, dout: Any, dlse: Any, deterministic: bool
+    ) -> Gradients | None:
+        """The gradients where the call runs as it stands, and its form is known."""
+        import torch
+
+        if dout is None or torch.is_grad_enabled() or torch.compiler.is_dynamo_compiling():
+            return None
+        dout = readable(dout)
+        if self._softmax:
+            return self._kernel.backward_again(BackwardArguments(call, dout, out, lse, dlse, deterministic))
+        return self._kernel.backward_again(BackwardArguments(call, dout, out, None, None, deterministic))
+
+    # ------------------------------------------------------------ calls without their tensors
+
+    def _others(self, given: Given) -> list[Any]:
+        """What a call has besides its tensors, which the node must not keep in any other way than torch's."""
+        others = list(given[_INPUTS:])
+        if self._inputs:
+            others[0] = {name: value for name, value in others[0].items() if name not in self._inputs}
+        for place in self._arguments:
+            others[place - _INPUTS] = None
+        others[_RETURN_LSE - _INPUTS] = False
+        return others
+
+    def _call(self, arrays: Sequence[Array], others: Sequence[Any]) -> Arguments:
+        call = [*arrays[:_INPUTS], *others]
+        if len(arrays) > _INPUTS:
+            more = iter(arrays[_INPUTS:])
+            call[_INPUTS] = {**call[_INPUTS], **{name: next(more) for name in self._inputs}}
+            for place in self._arguments:
+                call[place] = next(more)
+        return Arguments(*call)
+
+
+def _tensors(variant: Variant, call: Arguments) -> tuple[list[str], list[int]]:
+    """Which inputs are tensors, and which other arguments, by their places: in the order of the operators' schema."""
+    import torch
+
+    inputs = [item.name for item in variant.inputs if isinstance(call.inputs.get(item.name), torch.Tensor)]
+    names = [item.name for item in RECORDED if isinstance(getattr(call, item.name), torch.Tensor)]
+    return inputs, [_PLACES[name] for name in names]
+
+
+@cache
+def _apply() -> Any:
+    """What makes a node, found when torch is there.
+
+    Without `setup_context`, for which torch asks for the signature of `forward` in every call, and without what
+    `torch.autograd.Function` does for transforms before it makes a node: their tensors are of no form that is known.
+    """
+    import torch
+
+    class KnownAttention(torch.autograd.Function):  # type: ignore[misc]  # torch's types aren't read here
+        @staticmethod
+        def forward(ctx: Any, form: RecordedForm, given: Given, values: list[Any], *arrays: Array) -> Any:
+            return form.forward(ctx, given, values, arrays)
+
+        @staticmethod
+        def backward(ctx: Any, dout: Any, dlse: Any = None) -> tuple[Any, ...]:
+            form, others, deterministic = ctx.call
+            saved, needed = ctx.saved_tensors, ctx.needs_input_grad
+            gradients: tuple[Any, ...] = form.backward(saved, needed, others, deterministic, dout, dlse)
+            return gradients
+
+        jvp = staticmethod(no_forward_mode)
+
+    return super(torch.autograd.Function, KnownAttention).apply
