@@ -141,3 +141,11 @@ def test_bits_dont_depend_on_who_comes_last() -> None:
     for order in range(1, 4):
         again = forward(plan, replace(call, order=order))
         assert all(np.array_equal(a.view(np.uint8), b.view(np.uint8)) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("group", [1, 70])
+def test_pieces_that_dont_divide_a_tile(group: int) -> None:
+    """Three thread blocks share the 64 rows of a tile to merge them: the last piece leaves the next tile's rows alone,
+    which may be merged before it."""
+    plan = hopper(FULL, (272, 264))
+    judge(plan, Call(*qkv(plan, (1, group, 140 // group), (1, 1, 129)), blocks=9, order=1))
