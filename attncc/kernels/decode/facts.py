@@ -111,6 +111,11 @@ class Decode(PortableForward):
         bounds = self.plan.rules.kv_begin, self.plan.rules.kv_end
         return not self.heads_differ and not any(isinstance(node, ir.Search) for node in ir.walk(*bounds))
 
+    @property
+    def has_equal_parts(self) -> bool:
+        """Whether items have units that fall into a given number of equal runs."""
+        return False
+
     # ------------------------------------------------------------ shared memory
 
     def shared_parts(self) -> Parts:
@@ -158,7 +163,7 @@ class Decode(PortableForward):
     def runs(self, problem: Problem, tiles: int, multiprocessors: int, blocks: int) -> int:
         """How many thread blocks of a grid share out so many tiles: as `Runs` (stream_k.cuh) has it."""
         shared = self.shared_out(problem, multiprocessors)
-        some = min(blocks, multiprocessors) if tiles < shared["few_units"] else blocks
+        some = min(blocks, int(shared["fewer_runs"])) if tiles < shared["few_units"] else blocks
         return max(min(some, tiles, int((tiles * shared["most_parts"]) ** 0.5)), 1)
 
     def parts(self, problem: Problem, tiles: int, multiprocessors: int, resident: int) -> int:

@@ -3,6 +3,7 @@ serve."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,3 +102,27 @@ def test_products_read_what_has_come() -> None:
         made = facts_of(first("forward", head_dims)).products
         assert (made["first_scores"].steps, made["scores"].steps) == steps
         assert made["output"].columns == made["own_output"].columns == columns
+
+
+@pytest.mark.parametrize(
+    ("batch", "q_len", "kv_len", "parts"),
+    [
+        (1, 1, 32768, 66),
+        (16, 1, 8192, 4),
+        (64, 1, 4096, 1),
+        (16, 2, 8192, 2),
+        (50, 1, 4096, 0),
+        (2, 1, 129, 3),
+        (90, 1, 64, 0),
+    ],
+)
+def test_thread_blocks_have_one_part_each_where_that_costs_little(
+    batch: int, q_len: int, kv_len: int, parts: int
+) -> None:
+    facts = facts_of(first("forward", (576, 512)))
+    problem = Problem(batch, 128, 1, q_len, kv_len, 576, 512)
+    shared = facts.shared_out(problem, 132)
+    assert shared["item_parts"] == max(parts, 1)
+    assert facts.runs(problem, 10**6, 132, 132) == (parts * facts.items(problem) if parts else 132)
+    cached = facts.shared_out(replace(problem, cached=True), 132)
+    assert (cached["item_parts"], cached["fewer_runs"]) == (1, 132)
