@@ -37,6 +37,7 @@ _MOST_UNITS = 2**31 - 1
 # What a thread block's second part takes besides its own tiles, by times of an H200 (docs/notebook/2026-11-serving.md):
 # loads begin anew, its rows are stored and merged.
 _PART_TILES = 4
+_MANY_KEYS = 4096  # the fewest that both kernels were timed with at 16 rows
 
 
 class HopperWide(Decode):
@@ -53,7 +54,11 @@ class HopperWide(Decode):
 
     @property
     def calls(self) -> str:
-        return "all that no other pass serves"
+        return f"more rows than fit a tile of decode, and all over {_MANY_KEYS} keys or more"
+
+    def takes_few_rows(self, problem: Problem) -> bool:
+        """By times of an H200: latents come faster by TMA, although most of a tile is empty then."""
+        return problem.kv_len >= _MANY_KEYS
 
     def fits_pages(self, problem: Problem) -> bool:
         """Boxes of TMA are whole groups of 8 rows, after which the swizzle of a tile repeats."""

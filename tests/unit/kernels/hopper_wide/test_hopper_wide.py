@@ -83,15 +83,17 @@ def test_check_judges_such_a_schedule_by_wide_heads() -> None:
 
 def test_few_rows_and_odd_pages_run_decode() -> None:
     plans = [first(name, (576, 512), paged=True) for name in ("forward", "decode")]
-    for heads, q_len, page, expected in (
-        (16, 1, 64, "decode"),
-        (128, 1, 64, "forward"),
-        (16, 2, 16, "forward"),
-        (128, 1, 200, "forward"),
-        (128, 1, 12, "decode"),
-        (128, 1, 1, "decode"),
+    for heads, q_len, page, kv_len, expected in (
+        (16, 1, 64, 8192, "forward"),
+        (16, 1, 12, 8192, "decode"),
+        (16, 1, 64, 1200, "decode"),
+        (128, 1, 64, 1200, "forward"),
+        (16, 2, 16, 1200, "forward"),
+        (128, 1, 200, 1200, "forward"),
+        (128, 1, 12, 1200, "decode"),
+        (128, 1, 1, 1200, "decode"),
     ):
-        problem = Problem(1, heads, 1, q_len, 1200, 576, 512, cached=True, page=page)
+        problem = Problem(1, heads, 1, q_len, kv_len, 576, 512, cached=True, page=page)
         assert plan_for(plans, problem, 132).pass_name == expected
 
 
