@@ -23,6 +23,7 @@ from .kernels import legality
 from .kernels.candidates import make_plan
 from .kernels.decode.facts import Decode
 from .kernels.helpers.tile_lists import TileLists
+from .kernels.hopper_wide.facts import HopperWide
 from .kernels.live_tiles import most_tiles
 from .kernels.registry import facts_of, forward_facts, kinds
 from .kernels.wide_forward.facts import WideForward
@@ -152,7 +153,7 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     orders = [Order("standard", None, flops, traffic.total, {}, bound)]
     orders += [tiled(name, of) for name, of in _tiled_plans(plan).items()]
     facts = facts_of(plan)
-    if isinstance(facts, WideForward) and facts.latent_stages:
+    if isinstance(facts, (WideForward, HopperWide)) and facts.latent_stages:
         orders.append(tiled(LATENTS, plan, replace(work, v_in_k=True)))
     useful, partial = cost.useful_flops(work, kept), partial_tiles(plan, problem, inputs)
     return Explanation(plan, problem, device, pairs, kept, counted, useful, splits, tuple(orders), partial)
