@@ -149,6 +149,10 @@ class Facts(ABC):
             return False
         return problem.q_len % grid_2d.width == problem.kv_len % grid_2d.width == 0
 
+    def takes_few_rows(self, problem: Problem) -> bool:
+        """Whether a forward kernel takes less time for a call that a decode kernel serves."""
+        return False
+
     def fits_pages(self, problem: Problem) -> bool:
         """Whether the kernel can load pages of so many rows; calls without pages fit all."""
         return True

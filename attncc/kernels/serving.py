@@ -12,12 +12,14 @@ from .registry import facts_of, forward_facts
 def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:
     """The plan that runs a call, of those made for its configuration and target, forward first.
 
-    Decode where the rows fit one of its tiles: a block then moves little more than keys and values, and their splits
-    fill the GPU. Decode too where the forward kernel would leave most of so many multiprocessors idle. Else 2-D tiles
-    where the lengths fit the grid. Decode, again, for pages that the forward kernel can't load.
+    Decode where the rows fit one of its tiles, unless the forward kernel says that it is faster: a block then moves
+    little more than keys and values, and their splits fill the GPU. Decode too where the forward kernel would leave
+    most of so many multiprocessors idle. Else 2-D tiles where the lengths fit the grid. Decode, again, for pages that
+    the forward kernel can't load.
     """
     plans = at_length(plans, problem)
-    served = next((plan for plan in plans[1:] if facts_of(plan).serves(problem)), plans[0])
+    others = [] if facts_of(plans[0]).takes_few_rows(problem) else plans[1:]
+    served = next((plan for plan in others if facts_of(plan).serves(problem)), plans[0])
     decode = next((plan for plan in plans[1:] if plan.pass_name == "decode"), served)
     if not facts_of(served).fits_pages(problem):
         return decode

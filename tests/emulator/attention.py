@@ -53,7 +53,7 @@ class Call:
     paired: bool = False  # thread blocks are clusters of two
     blocks: int = THREAD_BLOCKS  # of decode
     multiprocessors: int = 0
-    order: int = 0  # in which they run (device.hpp)
+    order: int = 1  # in which they run (device.hpp): from the last, so rows written by mistake behind an own one stay
     inputs: dict[str, Array] = field(default_factory=dict)
     kv_lens: Array | None = None
     block_table: Array | None = None  # k and v are pools of pages then

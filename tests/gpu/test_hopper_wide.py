@@ -104,3 +104,17 @@ def test_pages(page: int) -> None:
     q = normal(3, 128, 1, ROW)
     found = mla()(q, pool, pool[..., :LATENTS], kv_lens=lengths, block_table=table.to("cuda", torch.int32))
     assert torch.equal(found, mla()(q, k, k[..., :LATENTS], kv_lens=lengths))
+
+
+def test_few_rows_over_many_keys() -> None:
+    """16 rows of 64 in a tile: the default over so many keys, as with the family given."""
+    from tests.gpu.accuracy import check_forward
+    from tests.gpu.torch_oracle import Arguments
+
+    q, k = normal(3, 16, 1, ROW), normal(3, 1, 6000, ROW, seed=1)
+    v = k[..., :LATENTS]
+    kernel = attncc.compile("mla_decode", dtype="bf16", head_dim=ROW, value_head_dim=LATENTS, arch="sm_90a")
+    out, lse = kernel(q, k, v, return_lse=True)
+    problem = Problem(3, 16, 1, 1, 6000, ROW, LATENTS)
+    check_forward(out, lse, Arguments(attncc.parse("mla_decode").variant, problem, q, k, v, {}, seed=0), "bf16")
+    assert torch.equal(out, mla()(q, k, v))

@@ -136,6 +136,11 @@ class Decode(PortableForward):
         """Whether heads that are alike are cut each by itself (head_runs.cuh)."""
         return True
 
+    @property
+    def has_equal_parts(self) -> bool:
+        """Whether items have units that fall into a given number of equal runs."""
+        return False
+
     # ------------------------------------------------------------ shared memory
 
     def shared_parts(self) -> Parts:
@@ -185,7 +190,7 @@ class Decode(PortableForward):
         as many."""
         shared = self.shared_out(problem, multiprocessors)
         short = tiles < shared["few_units"]
-        some = min(blocks, multiprocessors) if short else blocks
+        some = min(blocks, int(shared["fewer_runs"])) if short else blocks
         count = max(min(some, tiles, int((tiles * shared["most_parts"]) ** 0.5)), 1)
         size, longer = divmod(tiles, count)
         if self.cuts_heads and alike and heads <= count:

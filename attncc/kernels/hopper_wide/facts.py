@@ -6,6 +6,7 @@ and P, and each holds half of the columns of O. A warp of one more loads.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...problem import Problem
@@ -13,6 +14,7 @@ from ...schedule.plan import FRAGMENT
 from ..decode.facts import Decode
 from ..hopper.panels import PANEL_COLUMNS, STEP, WARPGROUP_WARPS
 from ..pages import box_rows
+from ..parameters import Parameter, ints
 from ..products import Product
 from ..shared import Parts
 from .shared import (
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
 
 _SWIZZLE_ROWS = 8
 _ANY_NUMBER = 1e30  # of parts: more than there are ever
+_MOST_UNITS = 2**31 - 1
+# What a thread block's second part takes besides its own tiles, by times of an H200 (docs/notebook/2026-11-serving.md):
+# loads begin anew, its rows are stored and merged.
+_PART_TILES = 4
+_MANY_KEYS = 4096  # the fewest that both kernels were timed with at 16 rows
 
 
 class HopperWide(Decode):
@@ -52,7 +59,11 @@ class HopperWide(Decode):
 
     @property
     def calls(self) -> str:
-        return "all that no other pass serves"
+        return f"more rows than fit a tile of decode, and all over {_MANY_KEYS} keys or more"
+
+    def takes_few_rows(self, problem: Problem) -> bool:
+        """By times of an H200: latents come faster by TMA, although most of a tile is empty then."""
+        return problem.kv_len >= _MANY_KEYS
 
     def fits_pages(self, problem: Problem) -> bool:
         """Boxes of TMA are whole groups of 8 rows, after which the swizzle of a tile repeats."""
@@ -150,8 +161,31 @@ class HopperWide(Decode):
 
     def shared_out(self, problem: Problem, multiprocessors: int) -> dict[str, int | float]:
         """Among all thread blocks: those that have parts of an item share its rows to merge them, so that it takes as
-        long however many they are."""
-        return super().shared_out(problem, multiprocessors) | {"most_parts": _ANY_NUMBER}
+        long however many they are. Or among those that have an equal part of one item each."""
+        shared = super().shared_out(problem, multiprocessors) | {"most_parts": _ANY_NUMBER, "item_parts": 1}
+        parts = self._equal_parts(problem, multiprocessors)
+        if parts > 0:
+            runs = parts * self.items(problem)
+            shared |= {"few_units": _MOST_UNITS, "fewer_runs": runs, "item_parts": parts}
+        return shared
+
+    def _equal_parts(self, problem: Problem, multiprocessors: int) -> int:
+        """Into how many parts each item should be cut, if thread blocks should have one part each: 0 if they are to
+        have equal runs, wherever those end. Items must be alike: few queries, and lengths that aren't on the device."""
+        items, unlike = self.items(problem), problem.packed or problem.cached or problem.q_len > self.plan.block_q
+        if self.splits or unlike or not 0 < items <= multiprocessors:
+            return 0
+        tiles = max(-(-problem.kv_len // self.plan.block_kv), 1)
+        parts, run = min(multiprocessors // items, tiles), -(-items * tiles // multiprocessors)
+        return parts if -(-tiles // parts) <= run + _PART_TILES else 0
+
+    def _parameters(self) -> Iterator[Parameter]:
+        yield from super()._parameters()
+        yield from ints("item_parts")
+
+    @property
+    def has_equal_parts(self) -> bool:
+        return True
 
     # ------------------------------------------------------------ what it takes of a multiprocessor
 

@@ -11,7 +11,7 @@ from ...schedule.target import TARGETS
 from ..hopper.panels import PANEL_COLUMNS
 from ..shared import Parts, shared_bytes
 
-MOST_LATENT_STAGES = 3
+MOST_LATENT_STAGES = 2  # as many as warpgroups: each has its own, at places that the compiler knows
 MULTIPLYING_WARPS, WARPS = 8, 12  # of a warpgroup one warp loads, and three do nothing but give registers
 _FLOAT_BYTES, _BARRIER_BYTES, _LANES = 4, 8, 32
 _BARRIERS = 6  # of a stage: full and empty, of K and of each half of V

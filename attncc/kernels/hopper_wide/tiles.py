@@ -1,4 +1,4 @@
-"""The tile of kernels for wide heads on Hopper, made to agree with what a schedule sets. No GPU has timed it yet."""
+"""The tile of kernels for wide heads on Hopper, made to agree with what a schedule sets."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from attncc.kernels.registry import facts_of
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
-from tests.emulator.attention import Call, forward
+from tests.emulator.attention import Call, decode_parts, forward
 from tests.unit.templates.test_emulated_caches import cache, in_pages
 from tests.unit.templates.test_emulated_decode import CHECKERED, CU, FULL, GROUPED
 from tests.unit.templates.test_emulated_kernels import (
@@ -53,7 +53,7 @@ def test_stages() -> None:
         plan = hopper(CAUSAL, head_dims)
         facts: Any = facts_of(plan)
         apart[head_dims] = plan.stages, facts.latent_stages
-    assert apart == {(264, 264): (2, 3), (320, 320): (2, 3), (384, 384): (1, 3), (512, 512): (1, 2), (576, 512): (1, 2)}
+    assert apart == {(264, 264): (2, 2), (320, 320): (2, 2), (384, 384): (1, 2), (512, 512): (1, 2), (576, 512): (1, 2)}
 
 
 @pytest.mark.parametrize(
@@ -141,3 +141,20 @@ def test_bits_dont_depend_on_who_comes_last() -> None:
     for order in range(1, 4):
         again = forward(plan, replace(call, order=order))
         assert all(np.array_equal(a.view(np.uint8), b.view(np.uint8)) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("group", [1, 70])
+def test_pieces_that_dont_divide_a_tile(group: int) -> None:
+    """Three thread blocks share the 64 rows of a tile to merge them: the last piece leaves the next tile's rows alone,
+    which may be merged before it."""
+    plan = hopper(FULL, (272, 264))
+    judge(plan, Call(*qkv(plan, (1, group, 140 // group), (1, 1, 129)), blocks=9, order=1))
+
+
+@pytest.mark.parametrize(("heads", "kv_len", "parts"), [(70, 640, 3), (140, 130, 2), (70, 70, 2)])
+def test_equal_parts(heads: int, kv_len: int, parts: int) -> None:
+    """Each thread block has one part of one item, of as many tiles as the others or one less."""
+    plan = hopper(FULL, (272, 264))
+    call = Call(*qkv(plan, (1, heads, 1), (1, 1, kv_len)), blocks=7, multiprocessors=7, order=1)
+    judge(plan, call)
+    assert decode_parts(plan, call)[2] == parts * -(-heads // 64)

@@ -3,6 +3,7 @@ serve."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,15 +83,17 @@ def test_check_judges_such_a_schedule_by_wide_heads() -> None:
 
 def test_few_rows_and_odd_pages_run_decode() -> None:
     plans = [first(name, (576, 512), paged=True) for name in ("forward", "decode")]
-    for heads, q_len, page, expected in (
-        (16, 1, 64, "decode"),
-        (128, 1, 64, "forward"),
-        (16, 2, 16, "forward"),
-        (128, 1, 200, "forward"),
-        (128, 1, 12, "decode"),
-        (128, 1, 1, "decode"),
+    for heads, q_len, page, kv_len, expected in (
+        (16, 1, 64, 8192, "forward"),
+        (16, 1, 12, 8192, "decode"),
+        (16, 1, 64, 1200, "decode"),
+        (128, 1, 64, 1200, "forward"),
+        (16, 2, 16, 1200, "forward"),
+        (128, 1, 200, 1200, "forward"),
+        (128, 1, 12, 1200, "decode"),
+        (128, 1, 1, 1200, "decode"),
     ):
-        problem = Problem(1, heads, 1, q_len, 1200, 576, 512, cached=True, page=page)
+        problem = Problem(1, heads, 1, q_len, kv_len, 576, 512, cached=True, page=page)
         assert plan_for(plans, problem, 132).pass_name == expected
 
 
@@ -101,3 +104,27 @@ def test_products_read_what_has_come() -> None:
         made = facts_of(first("forward", head_dims)).products
         assert (made["first_scores"].steps, made["scores"].steps) == steps
         assert made["output"].columns == made["own_output"].columns == columns
+
+
+@pytest.mark.parametrize(
+    ("batch", "q_len", "kv_len", "parts"),
+    [
+        (1, 1, 32768, 66),
+        (16, 1, 8192, 4),
+        (64, 1, 4096, 1),
+        (16, 2, 8192, 2),
+        (50, 1, 4096, 0),
+        (2, 1, 129, 3),
+        (90, 1, 64, 0),
+    ],
+)
+def test_thread_blocks_have_one_part_each_where_that_costs_little(
+    batch: int, q_len: int, kv_len: int, parts: int
+) -> None:
+    facts = facts_of(first("forward", (576, 512)))
+    problem = Problem(batch, 128, 1, q_len, kv_len, 576, 512)
+    shared = facts.shared_out(problem, 132)
+    assert shared["item_parts"] == max(parts, 1)
+    assert facts.runs(problem, 10**6, 132, 132) == (parts * facts.items(problem) if parts else 132)
+    cached = facts.shared_out(replace(problem, cached=True), 132)
+    assert (cached["item_parts"], cached["fewer_runs"]) == (1, 132)
