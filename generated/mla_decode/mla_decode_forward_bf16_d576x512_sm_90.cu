@@ -25,9 +25,9 @@
 //  2063    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
 //  2071    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
 //  2082  parts of an item
-//  2140  the kernel
-//  2146    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
-//  2181    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//  2141  the kernel
+//  2147    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
+//  2182    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The
 // cache has one row for each key: 512 latents, and 64 columns with rotary embeddings. All query
@@ -1429,8 +1429,8 @@ struct MergeRoom {
 };
 
 /// Starts to load O of parts [first, end), rows [begin, begin + rows).
-template <int THREADS, int COLUMNS>
-__device__ __forceinline__ void load_parts(const Parts<COLUMNS>& parts, float* target, int first, int end, int begin, int rows) {
+template <int THREADS, int COLUMNS, class AnyParts>
+__device__ __forceinline__ void load_parts(const AnyParts& parts, float* target, int first, int end, int begin, int rows) {
     const int quads = rows * (COLUMNS / 4);  // of a part, which follow each other
 #pragma unroll 4
     for (int i = threadIdx.x; i < (end - first) * quads; i += THREADS) {
@@ -1473,8 +1473,8 @@ __device__ __forceinline__ void weigh_parts(const Room& room, int count, int beg
 /// Merges rows [0, rows) of all parts: O, the sum of the parts' rows, each weighted by its share of l, and lse = m + log(l), go
 /// to `store(row, column, four columns)` and `store_lse(row, m, l)`. `sink(row)`: a logit that takes part in l alone. `shared` has
 /// `room` floats: all that fits is on its way at once, since one block alone must bring it.
-template <int THREADS, int COLUMNS, class Sink, class Store, class StoreLse>
-__device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int rows, float* shared, int room_floats, Sink sink,
+template <int THREADS, int COLUMNS, class AnyParts, class Sink, class Store, class StoreLse>
+__device__ __forceinline__ void merge_parts(const AnyParts& parts, int rows, float* shared, int room_floats, Sink sink,
                                             Store store, StoreLse store_lse) {
     using Room = MergeRoom<THREADS, COLUMNS>;
     const Room room(shared, room_floats, rows, parts.count);
@@ -1483,7 +1483,7 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
     for (int begin = 0; begin < rows; begin += room.rows) {
         const int here = min(room.rows, rows - begin), quads = here * Room::QUADS;
         __syncthreads();  // all have left what was there
-        load_parts<THREADS>(parts, room.out, 0, room.parts, begin, here);
+        load_parts<THREADS, COLUMNS>(parts, room.out, 0, room.parts, begin, here);
 #pragma unroll 1
         for (int i = threadIdx.x; i < here * count; i += THREADS) {
             const int row = small_quotient(i, count);
@@ -1516,7 +1516,7 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
             }
             if (end == count) break;
             __syncthreads();  // all have left what the next parts take the place of
-            load_parts<THREADS>(parts, room.out, end, min(end + room.parts, count), begin, here);
+            load_parts<THREADS, COLUMNS>(parts, room.out, end, min(end + room.parts, count), begin, here);
         }
 #pragma unroll
         for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {
@@ -2102,7 +2102,8 @@ __device__ __forceinline__ void store(const Params& params, const Rows& rows, co
 }
 
 /// Flash-Decoding, step 3: merges all parts, and writes O and lse.
-__device__ __forceinline__ void merge(const Params& params, const QueryBlock& block, const Rows& rows, const Parts<VALUE_HEAD_DIM>& parts,
+__device__ __forceinline__ void merge(const Params& params, const QueryBlock& block, const Rows& rows,
+                                      const Parts<VALUE_HEAD_DIM>& parts,
                                       unsigned char* shared) {
     const auto out = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
     const auto lse = Finished::results(params, rows, params.lse, 1);
@@ -2113,7 +2114,7 @@ __device__ __forceinline__ void merge(const Params& params, const QueryBlock& bl
     auto sink = [&](int row) {
         return block.sink_of([&] { return make_row(params, block.context, rows.q_idx(row), rows.head_of(row)); });
     };
-    merge_parts<THREADS>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, sink, store, store_lse);
+    merge_parts<THREADS, VALUE_HEAD_DIM>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, sink, store, store_lse);
 }
 
 /// x, which is the same in all threads: where the accumulators of wide heads leave no registers for it, in shared memory. All
@@ -2198,6 +2199,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mla_decode_forward(cons
                                                  item.first, item.first + 1, 1};
         const Parts<VALUE_HEAD_DIM> of_runs = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, owners,
                                                2 * first_owner + 1, 2 * first_owner + 2, 2};
-        merge(params, block, rows, SPLITS > 0 ? of_splits : of_runs, shared);
+        const auto& parts = SPLITS > 0 ? of_splits : of_runs;
+        merge(params, block, rows, parts, shared);
     }
 }

@@ -27,9 +27,9 @@
 //  2240    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
 //  2263    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps ...
 //  2285  parts of an item
-//  2335  the kernel
-//  2341    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
-//  2374    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//  2336  the kernel
+//  2342    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
+//  2375    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale ·
 // q·k in natural units, and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -1950,8 +1950,8 @@ struct MergeRoom {
 };
 
 /// Starts to load O of parts [first, end), rows [begin, begin + rows).
-template <int THREADS, int COLUMNS>
-__device__ __forceinline__ void load_parts(const Parts<COLUMNS>& parts, float* target, int first, int end, int begin, int rows) {
+template <int THREADS, int COLUMNS, class AnyParts>
+__device__ __forceinline__ void load_parts(const AnyParts& parts, float* target, int first, int end, int begin, int rows) {
     const int quads = rows * (COLUMNS / 4);  // of a part, which follow each other
 #pragma unroll 4
     for (int i = threadIdx.x; i < (end - first) * quads; i += THREADS) {
@@ -1994,8 +1994,8 @@ __device__ __forceinline__ void weigh_parts(const Room& room, int count, int beg
 /// Merges rows [0, rows) of all parts: O, the sum of the parts' rows, each weighted by its share of l, and lse = m + log(l), go
 /// to `store(row, column, four columns)` and `store_lse(row, m, l)`. `sink(row)`: a logit that takes part in l alone. `shared` has
 /// `room` floats: all that fits is on its way at once, since one block alone must bring it.
-template <int THREADS, int COLUMNS, class Sink, class Store, class StoreLse>
-__device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int rows, float* shared, int room_floats, Sink sink,
+template <int THREADS, int COLUMNS, class AnyParts, class Sink, class Store, class StoreLse>
+__device__ __forceinline__ void merge_parts(const AnyParts& parts, int rows, float* shared, int room_floats, Sink sink,
                                             Store store, StoreLse store_lse) {
     using Room = MergeRoom<THREADS, COLUMNS>;
     const Room room(shared, room_floats, rows, parts.count);
@@ -2004,7 +2004,7 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
     for (int begin = 0; begin < rows; begin += room.rows) {
         const int here = min(room.rows, rows - begin), quads = here * Room::QUADS;
         __syncthreads();  // all have left what was there
-        load_parts<THREADS>(parts, room.out, 0, room.parts, begin, here);
+        load_parts<THREADS, COLUMNS>(parts, room.out, 0, room.parts, begin, here);
 #pragma unroll 1
         for (int i = threadIdx.x; i < here * count; i += THREADS) {
             const int row = small_quotient(i, count);
@@ -2037,7 +2037,7 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
             }
             if (end == count) break;
             __syncthreads();  // all have left what the next parts take the place of
-            load_parts<THREADS>(parts, room.out, end, min(end + room.parts, count), begin, here);
+            load_parts<THREADS, COLUMNS>(parts, room.out, end, min(end + room.parts, count), begin, here);
         }
 #pragma unroll
         for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {
@@ -2297,7 +2297,8 @@ __device__ __forceinline__ void store_part(const Params& params, const Rows& row
 }
 
 /// Flash-Decoding, step 3: merges all parts, and writes O and lse.
-__device__ __forceinline__ void merge(const Params& params, const QueryBlock& block, const Rows& rows, const Parts<VALUE_HEAD_DIM>& parts,
+__device__ __forceinline__ void merge(const Params& params, const QueryBlock& block, const Rows& rows,
+                                      const Parts<VALUE_HEAD_DIM>& parts,
                                       unsigned char* shared) {
     const auto out = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
     const auto lse = Finished::results(params, rows, params.lse, 1);
@@ -2308,7 +2309,7 @@ __device__ __forceinline__ void merge(const Params& params, const QueryBlock& bl
     auto sink = [&](int row) {
         return block.sink_of([&] { return make_row(params, block.context, rows.q_idx(row), rows.head_of(row)); });
     };
-    merge_parts<THREADS>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, sink, store, store_lse);
+    merge_parts<THREADS, VALUE_HEAD_DIM>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, sink, store, store_lse);
 }
 
 /// x, which is the same in all threads: where the accumulators of wide heads leave no registers for it, in shared memory. All
@@ -2389,6 +2390,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) softcap_decode
                                                  item.first, item.first + 1, 1};
         const Parts<VALUE_HEAD_DIM> of_runs = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, owners,
                                                2 * first_owner + 1, 2 * first_owner + 2, 2};
-        merge(params, block, rows, SPLITS > 0 ? of_splits : of_runs, shared);
+        const auto& parts = SPLITS > 0 ? of_splits : of_runs;
+        merge(params, block, rows, parts, shared);
     }
 }
