@@ -140,10 +140,3 @@ def test_the_plans_of_both_launches() -> None:
 @pytest.mark.parametrize(("keys", "whole"), [(127, 0), (128, 128), (32768, 32768), (400, 384)])
 def test_whole_tiles(keys: int, whole: int) -> None:
     assert whole_tiles(keys, 128, 64) == whole
-
-
-def test_packages_have_none(tmp_path: Any) -> None:
-    specification, _ = load_specification("causal", None, NO_DEFINES)
-    assert Configuration("bf16", 64, 64, prefixed=True).serves_caches
-    names = {plan.prefixed for plan in specification.plans(Configuration("bf16", 64, 64), "sm_80")}
-    assert names == {False}
