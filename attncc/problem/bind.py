@@ -30,8 +30,8 @@ def bind(signature: Signature, call: Call) -> Problem:
     _check_packing(call)
     for name, facts in _operands(call):
         _check_operand(signature, call, name, facts)
-    check_shared_prefix(signature, call)
     problem = _sizes(call)
+    check_shared_prefix(signature, call, problem)
     _check_operand_shapes(signature, call, problem)
     for argument in ARGUMENTS.values():
         _check_argument(argument, call, problem)

@@ -18,13 +18,17 @@ MOST_HEAD_DIM = 256  # beyond, rows of O are shared by warps, and no kernel merg
 Array = NDArray[Any]
 
 
-def check_shared_prefix(signature: Signature, call: Call) -> None:
-    """AttnccError A630 for what is no number of keys, and for calls that can't share any."""
+def check_shared_prefix(signature: Signature, call: Call, problem: Problem) -> None:
+    """AttnccError A630 for what is no number of keys, for more than there is room for, and for calls that can't share
+    any."""
     given: object = call.shared_prefix
     if type(given) is not int or given < 0:
         expected = "an int: how many keys all sequences share, 0 for none"
         came = f"{type(given).__name__} {given!r:.40}"
         raise refused("A630", "`shared_prefix` can't be used", expected=expected, came=came)
+    if given > problem.kv_len:
+        expected = f"at most {problem.kv_len}, the keys that there is room for"
+        raise refused("A630", "`shared_prefix` is too large", expected=expected, came=given)
     if given:
         for applies, what, expected in _lacking(signature, call):
             if applies:

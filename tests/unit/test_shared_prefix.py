@@ -66,6 +66,7 @@ def test_results_are_those_without_it(layout: str, paged: bool) -> None:
         ({"shared_prefix": True}, "came bool True"),
         ({"shared_prefix": -1}, "came int -1"),
         ({"shared_prefix": PREFIX + 1}, "sequence 1 is too short"),
+        ({"shared_prefix": ROOM + 1}, "at most 48, the keys that there is room for"),
         ({"kv_lens": None}, "calls without a cache"),
         ({"q_offset": 30}, "`q_offset`"),
     ],

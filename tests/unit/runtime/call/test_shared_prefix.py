@@ -88,6 +88,14 @@ def test_the_number_of_keys_is_part_of_the_form(bench: MakeBench) -> None:
     assert keys[0] == keys[1] == keys[3] > keys[2]
 
 
+@pytest.mark.parametrize("paged", [False, True])
+def test_more_keys_than_there_is_room_for(bench: MakeBench, paged: bool) -> None:
+    made = bench(*prefixed(paged=paged))
+    with pytest.raises(AttnccError, match=rf"A630[\s\S]*at most {ROOM}"):
+        call(made, ROOM + 1, paged=paged)
+    assert not made.cuda.launches
+
+
 def test_kernels_that_were_not_built(bench: MakeBench) -> None:
     made = bench(plan(plans.FULL, head_dim=D, value_head_dim=D))
     with pytest.raises(AttnccError, match=r"A505.*share a prefix"):
