@@ -42,7 +42,7 @@ def _meaning() -> dict[Expr, Expr]:
     group, q_len = Load(Type.INT, GROUP, ()), Load(Type.INT, Q_LEN, ())
     query = apply("floordiv", row, group)
     b, q_idx = apply("floordiv", query, q_len), apply("mod", query, q_len)
-    # The sequence's keys between the prefix and its first query: as many, so that the analysis knows they aren't fewer.
+    # Keys of the sequence between the prefix and its first query. `max` tells the analysis that there are 0 or more.
     between = apply("max", apply("sub", apply("sub", Load(Type.INT, LENGTHS, (b,)), q_len), prefix), const(0))
     return {
         symbol("b"): b,
