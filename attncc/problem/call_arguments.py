@@ -242,7 +242,7 @@ def _cache_scale(name: str) -> CallArgument:
 _SHARED_PREFIX = CallArgument(
     "shared_prefix",
     Sort.OPTION,
-    "A630",
+    "A631",
     "int",
     "how many keys all sequences share: the first of each, the same rows in the pages that block_table names first, or "
     "equal ones in k and v. Keys of sequence 0 are then read for all. Each sequence has these, and one for each query "

@@ -19,21 +19,21 @@ Array = NDArray[Any]
 
 
 def check_shared_prefix(signature: Signature, call: Call, problem: Problem) -> None:
-    """AttnccError A630 for what is no number of keys, for more than there is room for, and for calls that can't share
+    """AttnccError A631 for what is no number of keys, for more than there is room for, and for calls that can't share
     any."""
     given: object = call.shared_prefix
     if type(given) is not int or given < 0:
         expected = "an int: how many keys all sequences share, 0 for none"
         came = f"{type(given).__name__} {given!r:.40}"
-        raise refused("A630", "`shared_prefix` can't be used", expected=expected, came=came)
+        raise refused("A631", "`shared_prefix` can't be used", expected=expected, came=came)
     if given > problem.kv_len:
         expected = f"at most {problem.kv_len}, the keys that there is room for"
-        raise refused("A630", "`shared_prefix` is too large", expected=expected, came=given)
+        raise refused("A631", "`shared_prefix` is too large", expected=expected, came=given)
     if given:
         for applies, what, expected in _lacking(signature, call):
             if applies:
                 raise refused(
-                    "A630",
+                    "A631",
                     f"`shared_prefix` doesn't go with {what}",
                     expected=expected,
                     came=f"shared_prefix={given}",
@@ -68,7 +68,7 @@ def _names(scale: Any) -> frozenset[str]:
 
 
 def check_prefix(problem: Problem, k: Array, v: Array, table: Array | None) -> None:
-    """AttnccError A630 where a sequence has too few keys, or its first aren't those of sequence 0. The host must know
+    """AttnccError A631 where a sequence has too few keys, or its first aren't those of sequence 0. The host must know
     the lengths."""
     count = problem.shared_prefix
     if not count or not problem.batch:
@@ -78,7 +78,7 @@ def check_prefix(problem: Problem, k: Array, v: Array, table: Array | None) -> N
     for b, length in enumerate(problem.kv_lens):
         if length < least:
             raise refused(
-                "A630",
+                "A631",
                 f"sequence {b} is too short for `shared_prefix`",
                 expected=f"at least {least} keys: {count} shared ones, and one for each query",
                 came=f"kv_lens[{b}] = {length}",
@@ -88,7 +88,7 @@ def check_prefix(problem: Problem, k: Array, v: Array, table: Array | None) -> N
         for b in range(1, problem.batch):
             if not _same(first, _first_keys(array, b, problem, table)):
                 raise refused(
-                    "A630",
+                    "A631",
                     f"the first {count} rows of `{name}` aren't the same in all sequences",
                     expected="those of sequence 0, which are read for all",
                     came=f"others in sequence {b}",

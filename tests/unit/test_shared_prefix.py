@@ -77,7 +77,7 @@ def test_what_is_refused(change: dict[str, Any], said: str, paged: bool) -> None
     given = {**call(paged=paged), "shared_prefix": PREFIX, **change}
     if given["kv_lens"] is None and paged:
         pytest.skip("pages need lengths, with a prefix or without")
-    with pytest.raises(AttnccError, match="A630") as caught:
+    with pytest.raises(AttnccError, match="A631") as caught:
         kernel(**given)
     assert said in str(caught.value)
 
@@ -96,7 +96,7 @@ def test_rows_that_differ_are_refused(name: str, paged: bool) -> None:
 @pytest.mark.parametrize(("text", "said"), [(SCALED, "depends on kv_len"), (DROPPED, "dropout")])
 def test_variants_that_share_none(text: str, said: str) -> None:
     kernel = attncc.compile(text, dtype="fp32", head_dim=D)
-    with pytest.raises(AttnccError, match=f"A630.*{said}"):
+    with pytest.raises(AttnccError, match=f"A631.*{said}"):
         kernel(**call(), shared_prefix=PREFIX, **({"seed": 1} if text == DROPPED else {}))
 
 

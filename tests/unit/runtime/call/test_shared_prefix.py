@@ -91,7 +91,7 @@ def test_the_number_of_keys_is_part_of_the_form(bench: MakeBench) -> None:
 @pytest.mark.parametrize("paged", [False, True])
 def test_more_keys_than_there_is_room_for(bench: MakeBench, paged: bool) -> None:
     made = bench(*prefixed(paged=paged))
-    with pytest.raises(AttnccError, match=rf"A630[\s\S]*at most {ROOM}"):
+    with pytest.raises(AttnccError, match=rf"A631[\s\S]*at most {ROOM}"):
         call(made, ROOM + 1, paged=paged)
     assert not made.cuda.launches
 
