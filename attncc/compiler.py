@@ -15,6 +15,7 @@ from .ir import Variant
 from .kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from .kernels.kernel_names import kernel_name
 from .kernels.launched import kernel_names
+from .kernels.over_prefix import over_prefix, prefix_schedule
 from .kernels.registry import backward_facts, kinds, targets_of
 from .kernels.settings import loop_set
 from .machine_code import Compiled, append_code, compiled, other_kernels
@@ -78,7 +79,9 @@ class Specification:
 
     def candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
         """The plans that the kernels of forward calls may have: forward, decode if it can be or a schedule asks for it,
-        and 2-D tiles where the mask asks for them."""
+        and 2-D tiles where the mask asks for them. Of a shared prefix those over it and behind it."""
+        if configuration.prefixed:
+            return self._prefixed(configuration, target)
         builds = (Build(pass_name, target, *configuration) for pass_name in ("forward", "decode"))
         forward, decode = (make_candidates(self.variant, build, self._schedule_of(build)) for build in builds)
         asked = any(item.pass_name == "decode" for item in self.schedules)
@@ -87,6 +90,15 @@ class Specification:
         found = (forward, *([decode] if wanted else []), *([tiles_2d] if tiles_2d else []))
         found += self._of_lengths(configuration, target, FORWARD_PASSES)
         return tuple(item for item in found if item.build.pass_name in self.passes)
+
+    def _prefixed(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
+        """Of calls whose sequences share a prefix."""
+        over, behind = (Build(pass_name, target, *configuration) for pass_name in ("forward", "decode"))
+        variant = over_prefix(self.variant)
+        return (
+            make_candidates(variant, over, prefix_schedule(variant, over)),
+            make_candidates(self.variant, behind, self._schedule_of(behind)),
+        )
 
     def _of_lengths(self, configuration: Configuration, target: str, passes: Sequence[str]) -> tuple[Candidates, ...]:
         """Of the schedules for ranges of lengths."""
@@ -256,7 +268,8 @@ class CompiledStore:
         self._specification = specification = specification.serving(configuration.dtype)
         self._configuration = configuration
         self._archs = archs
-        self._settled: dict[tuple[str, bool, str | None], tuple[Settled, ...]] = {}  # by target, pages, type of caches
+        # By target, pages, type of caches, and whether sequences share a prefix.
+        self._settled: dict[tuple[str, bool, str | None, bool], tuple[Settled, ...]] = {}
         self._settled_backward: dict[str, tuple[Settled, ...]] = {}
         self._others: dict[str, Compiled] = {}  # by name
         self._host = self._host_target()
@@ -287,7 +300,7 @@ class CompiledStore:
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         if target is not None:
             return tuple(item.plan for item in self._settle(configuration, target))
-        settled = self._settled.get((self._host, False, None))
+        settled = self._settled.get((self._host, False, None, False))
         return self._first_plans if settled is None else tuple(item.plan for item in settled)
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
@@ -334,7 +347,7 @@ class CompiledStore:
             self.machine_codes(self.plans(self._configuration, target))
 
     def _settle(self, configuration: Configuration, target: str) -> tuple[Settled, ...]:
-        key = target, configuration.paged, configuration.kv_dtype
+        key = target, configuration.paged, configuration.kv_dtype, configuration.prefixed
         if key not in self._settled:
             with shown_while(f"compiling {self.variant.name} for {target}"):
                 self._settled[key] = _settle_all(self._specification.candidates(configuration, target))

@@ -251,6 +251,20 @@ def chunks(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
     assert names["out"].shape == (2, 6, 128)
 
 
+def shared_prefix(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
+    torch = pytest.importorskip("torch")
+    arrays = torch_qkv(2, 8192, batch=6)
+    ints = {"lengths": [32770, 40000], "table": [[0, 3, 2, 1, 4], [0, 3, 2, 1, 5]]}
+    names: Names = {name: torch.tensor(value, dtype=torch.int32) for name, value in ints.items()}
+    names |= {"q": torch_qkv(2, 1, batch=2)["q"], "k_pool": arrays["k"], "v_pool": arrays["v"]}
+    names["kernel"] = attncc.compile("causal", dtype="bf16", head_dim=128)
+    yield names
+    without = names["kernel"](
+        names["q"], names["k_pool"], names["v_pool"], kv_lens=names["lengths"], block_table=names["table"]
+    )
+    assert torch.equal(names["out"], without)
+
+
 def latents(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
     torch = pytest.importorskip("torch")
     rows = torch.randn(4, 1, 16, 576, dtype=torch.bfloat16)
@@ -293,6 +307,7 @@ SETTINGS: dict[tuple[str, int], Setting] = {
     ("docs/serving.md", 4): chunks,
     ("docs/serving.md", 5): drafted_tree,
     ("docs/serving.md", 6): latents,
+    ("docs/serving.md", 8): shared_prefix,
 }
 
 

@@ -29,6 +29,7 @@ _UNUSED = {
     "block_table": "gather the pages first, or call the kernel with torch or CuPy arrays",
     "k_scale": "multiply k before, or call the kernel with torch or CuPy arrays",
     "v_scale": "multiply v before, or call the kernel with torch or CuPy arrays",
+    "shared_prefix": "leave it out: results are the same",
 }
 
 
@@ -108,12 +109,10 @@ class Attention:
 def _refuse_unused(call: Arguments) -> None:
     """AttnccError A655 for arguments that programs of JAX have no place for."""
     for name, help in _UNUSED.items():
-        value = getattr(call, name, None)
-        if value is not None:
-            came = type(value).__qualname__
-            raise refused(
-                "A655", f"`{name}` can't be used with JAX arrays", expected=f"{name}=None", came=came, help=help
-            )
+        value, default = getattr(call, name), ARGUMENTS[name].default
+        if value is not default:
+            came, expected = type(value).__qualname__, f"{name}={default}"
+            raise refused("A655", f"`{name}` can't be used with JAX arrays", expected=expected, came=came, help=help)
 
 
 def _refuse_narrow(q: ArrayForm, k: ArrayForm) -> None:

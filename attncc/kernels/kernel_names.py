@@ -7,18 +7,24 @@ from dataclasses import replace
 from ..schedule.plan import KernelPlan
 
 
-def configuration_name(
-    dtype: str, head_dim: int, value_head_dim: int, paged: bool = False, kv_dtype: str | None = None
+def configuration_name(  # noqa: PLR0917
+    dtype: str,
+    head_dim: int,
+    value_head_dim: int,
+    paged: bool = False,
+    kv_dtype: str | None = None,
+    prefixed: bool = False,
 ) -> str:
     """`bf16_d64`, `bf16_d192x128` where values have another head dim, `bf16_d64_paged` for pools of pages,
-    `bf16_d64_kv_int8` for caches of another type."""
+    `bf16_d64_kv_int8` for caches of another type, `bf16_d64_prefix` for sequences that share a prefix."""
     values = "" if head_dim == value_head_dim else f"x{value_head_dim}"
     cache = "" if kv_dtype is None else f"_kv_{kv_dtype}"
-    return f"{dtype}_d{head_dim}{values}{cache}{'_paged' * paged}"
+    return f"{dtype}_d{head_dim}{values}{cache}{'_paged' * paged}{'_prefix' * prefixed}"
 
 
 def configuration_of(plan: KernelPlan) -> str:
-    return configuration_name(plan.dtype, plan.head_dim, plan.value_head_dim, plan.paged, plan.kv_dtype)
+    caches = plan.paged, plan.kv_dtype, plan.prefixed
+    return configuration_name(plan.dtype, plan.head_dim, plan.value_head_dim, *caches)
 
 
 def kernel_name(plan: KernelPlan) -> str:

@@ -215,6 +215,7 @@ FIELD_NAMES = frozenset(
     + ["page_magic", "page_rows", "page_shift", "pages", "max_blocks", "box_rows"]
     + ["k_scale", "v_scale", "scales_of_pages"]
     + [f"{name}_scale_stride_{step}" for name in ("k", "v") for step in ("row", "head")]
+    + ["shared_prefix", "prefix_keys", "prefix_parts", "prefix_rows"]
     + ["arrivals", "slot_rows", "most_parts", "few_units", "fewer_runs", "item_parts", "group", "group_inverse"]
     + [
         f"{name}_stride_{axis}"

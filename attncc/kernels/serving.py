@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..problem import Problem
 from ..schedule.plan import KernelPlan
 from .registry import facts_of, forward_facts
+from .shared_prefix import behind_prefix
 
 
 def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:
@@ -15,8 +16,10 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int
     Decode where the rows fit one of its tiles, unless the forward kernel says that it is faster: a block then moves
     little more than keys and values, and their splits fill the GPU. Decode too where the forward kernel would leave
     most of so many multiprocessors idle. Else 2-D tiles where the lengths fit the grid. Decode, again, for pages that
-    the forward kernel can't load.
+    the forward kernel can't load. Of calls whose sequences share a prefix the plan of the launch behind it.
     """
+    if plans[0].prefixed:
+        return behind_prefix(plans)
     plans = at_length(plans, problem)
     others = [] if facts_of(plans[0]).takes_few_rows(problem) else plans[1:]
     served = next((plan for plan in others if facts_of(plan).serves(problem)), plans[0])

@@ -21,6 +21,7 @@ from .overlap import elements_meet, shares_memory
 from .problem import Problem, Sequence
 from .quantized import kv_dtype, scales_of_keys
 from .refusal import masked, not_an_array, refused
+from .shared_prefix import check_prefix
 from .strides import zeros_like
 from .values import check_arrays, check_values, know_sequences, saturated
 
@@ -124,6 +125,7 @@ def bind_arrays(
     numbers = {name: plain(value) for name, value in inputs.items() if not isinstance(value, np.ndarray)}
     check_values(signature, numbers, seed=None if seed is None else plain(seed), scale=given.scale)
     problem = know_sequences(signature, call, problem, given)
+    check_prefix(problem, k, v, given.block_table)
     shared = _shared(problem, {"k": k, "v": v})
     k, v = (np.broadcast_to(x, (problem.batch, *x.shape[1:])) if n in shared else x for n, x in (("k", k), ("v", v)))
     arrays = _defaults(signature.variant, problem) | {name: _as_array(value) for name, value in inputs.items()}

@@ -14,6 +14,7 @@ from .inputs import LAYOUT_HELP, check_inputs
 from .problem import Problem
 from .quantized import cache_dtypes, check_quantized
 from .refusal import check_device, refused, shape_text, type_text
+from .shared_prefix import check_shared_prefix
 from .strides import contiguous
 
 _PACKED_HELP = "rows that are packed have rank 3 and come with cu_seqlens_q or cu_seqlens_kv; all others have rank 4"
@@ -30,6 +31,7 @@ def bind(signature: Signature, call: Call) -> Problem:
     for name, facts in _operands(call):
         _check_operand(signature, call, name, facts)
     problem = _sizes(call)
+    check_shared_prefix(signature, call, problem)
     _check_operand_shapes(signature, call, problem)
     for argument in ARGUMENTS.values():
         _check_argument(argument, call, problem)
@@ -137,6 +139,7 @@ def _sizes(call: Call) -> Problem:
         cached=call.kv_lens is not None,
         page=None if table is None else call.k.shape[length],
         has_offset=call.q_offset is not None,
+        shared_prefix=call.shared_prefix,
     )
 
 

@@ -36,6 +36,7 @@ class Arguments(NamedTuple):
     q_offset: Any = None
     k_scale: Array | None = None
     v_scale: Array | None = None
+    shared_prefix: int = 0
     seed: Any = None
     out: Array | None = None
     return_lse: bool = False
@@ -87,6 +88,7 @@ class Call(NamedTuple):
     q_offset: ArrayFacts | type | None = None
     k_scale: ArrayFacts | None = None
     v_scale: ArrayFacts | None = None
+    shared_prefix: int = 0
     seed: ArrayFacts | type | None = None
     out: ArrayFacts | None = None
     return_lse: bool = False
@@ -237,6 +239,20 @@ def _cache_scale(name: str) -> CallArgument:
     )
 
 
+_SHARED_PREFIX = CallArgument(
+    "shared_prefix",
+    Sort.OPTION,
+    "A631",
+    "int",
+    "how many keys all sequences share: the first of each, the same rows in the pages that block_table names first, or "
+    "equal ones in k and v. Keys of sequence 0 are then read for all. Each sequence has these, and one for each query "
+    "behind them. Needs kv_lens; results are as without it",
+    default=0,
+    backward=False,
+    recorded=False,
+)
+
+
 def _own_scale(variant: Variant) -> str:
     default = "the variant's own" if variant.scale is not None else "1 / sqrt(head dim)"
     return f"what q·k is multiplied by; {default}, if not given"
@@ -267,6 +283,7 @@ _RECORDS = (
     _Q_OFFSET,
     _cache_scale("k"),
     _cache_scale("v"),
+    _SHARED_PREFIX,
     CallArgument(
         "seed",
         Sort.SCALAR,

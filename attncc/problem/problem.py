@@ -47,6 +47,7 @@ class Problem:
     page: int | None = None  # rows of a page, where the cache is a pool of pages
     has_offset: bool = False  # the call says what q_pos is beyond q_idx
     q_offsets: tuple[int, ...] | None = None
+    shared_prefix: int = 0  # keys that all sequences share, the first of each
 
     @property
     def packs_keys(self) -> bool:

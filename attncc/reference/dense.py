@@ -23,6 +23,7 @@ Array = NDArray[Any]
 
 # Query rows are taken in pieces of about so many pairs. Rows don't depend on each other, so this changes no result.
 _PAIRS = 2**21
+_TAKEN = (*(item.name for item in RECORDED), "shared_prefix")  # arguments of a call
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def forward(variant: Variant, q: Array, k: Array, v: Array, **call: Any) -> tupl
     return_lse apart. Packed batches: rows of no sequence are 0 (lse: -inf). AttnccError A6xx for arguments that don't
     suit the variant.
     """
-    bound = bind_arrays(Signature(variant), q, k, v, [item.name for item in RECORDED], **call)
+    bound = bind_arrays(Signature(variant), q, k, v, _TAKEN, **call)
     return _attention(bound, Precision(np.float64, lambda x: x))
 
 

@@ -91,6 +91,7 @@ class Kernel:
         q_offset: Any = None,
         k_scale: Array | None = None,
         v_scale: Array | None = None,
+        shared_prefix: int = 0,
         seed: Any = None,
         out: Array | None = None,
         return_lse: bool = False,
@@ -118,12 +119,13 @@ class Kernel:
         times `k_scale` and `v_scale`, f32 [batch, kv_heads] or, with a block_table, [pages, kv_heads]; 1 where missing.
         With `k_new`, `v_new` and `kv_lens`, k and v are a cache: `attncc.append` writes the new rows into it first,
         and with `rotary` rotates them and q.
+        `shared_prefix` says how many keys all sequences of a cache have in common, so that these are read once.
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
         if k_new is not None or v_new is not None or rotary is not None:
             where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale
             q = self.appended(q, k, v, (k_new, v_new, rotary, interleaved), *where)
-        cache = kv_lens, block_table, q_offset, k_scale, v_scale
+        cache = kv_lens, block_table, q_offset, k_scale, v_scale, shared_prefix
         given = (q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, *cache, seed, out, return_lse)
         return self.called(given, stream)
 

@@ -53,6 +53,7 @@ class Build:
     value_head_dim: int
     paged: bool = False  # k and v are pools of pages
     kv_dtype: str | None = None  # of k and v, a name of KV_DTYPES, where that isn't q's
+    prefixed: bool = False  # of calls whose sequences share a prefix: `forward` over it, `decode` behind it
     lengths: tuple[int, int] | None = None  # keys of the calls that it serves, both ends included; None: all others
 
     @property
@@ -93,6 +94,8 @@ class KernelPlan(Choice):
     grid_2d: Grid2D | None = None  # the passes in 2-D tiles: of what
     paged: bool = False  # k and v are pools of pages
     kv_dtype: str | None = None  # of k and v, a name of KV_DTYPES, where that isn't q's
+    # Of calls whose sequences share a prefix: `forward` over it, `decode` behind it.
+    prefixed: bool = field(default=False, metadata={OPTIONAL: True})
     # Keys of the calls that it serves, both ends included; None: of all that no plan of its pass is for. Left out of
     # JSON then.
     lengths: tuple[int, int] | None = field(default=None, metadata={OPTIONAL: True})
@@ -100,7 +103,8 @@ class KernelPlan(Choice):
     @property
     def build(self) -> Build:
         dims = self.head_dim, self.value_head_dim
-        return Build(self.pass_name, self.target, self.dtype, *dims, self.paged, self.kv_dtype, self.lengths)
+        asked = self.pass_name, self.target, self.dtype
+        return Build(*asked, *dims, self.paged, self.kv_dtype, self.prefixed, self.lengths)
 
     @property
     def knobs(self) -> dict[str, int | str | None]:

@@ -50,6 +50,7 @@ def alibi_documents(
     q_offset: Scalar | None = None,
     k_scale: Array | None = None,
     v_scale: Array | None = None,
+    shared_prefix: int = 0,
     seed: Scalar | None = None,
     out: Array | None = None,
     return_lse: bool = False,
@@ -79,6 +80,10 @@ def alibi_documents(
         multiplied by, where k and v are e4m3 or int8 and q has 16 bits; 1 if not given
     v_scale: float32 [batch, kv_heads], or [pages, kv_heads] with block_table: what v is
         multiplied by, where k and v are e4m3 or int8 and q has 16 bits; 1 if not given
+    shared_prefix: how many keys all sequences share: the first of each, the same rows in the
+        pages that block_table names first, or equal ones in k and v. Keys of sequence 0 are
+        then read for all. Each sequence has these, and one for each query behind them. Needs
+        kv_lens; results are as without it
     seed: an int or a 0-d int64 array: the same seed drops the same pairs; of torch tensors
         drawn by torch, if not given
     out: where the result is written, if given: memory that q, k and v don't share
@@ -114,6 +119,7 @@ def alibi_documents(
             q_offset,
             k_scale,
             v_scale,
+            shared_prefix,
             seed,
             out,
             return_lse,

@@ -44,6 +44,7 @@ def relative_bias(
     q_offset: Scalar | None = None,
     k_scale: Array | None = None,
     v_scale: Array | None = None,
+    shared_prefix: int = 0,
     seed: Scalar | None = None,
     out: Array | None = None,
     return_lse: bool = False,
@@ -73,6 +74,10 @@ def relative_bias(
         multiplied by, where k and v are e4m3 or int8 and q has 16 bits; 1 if not given
     v_scale: float32 [batch, kv_heads], or [pages, kv_heads] with block_table: what v is
         multiplied by, where k and v are e4m3 or int8 and q has 16 bits; 1 if not given
+    shared_prefix: how many keys all sequences share: the first of each, the same rows in the
+        pages that block_table names first, or equal ones in k and v. Keys of sequence 0 are
+        then read for all. Each sequence has these, and one for each query behind them. Needs
+        kv_lens; results are as without it
     seed: not used
     out: where the result is written, if given: memory that q, k and v don't share
     return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
@@ -105,6 +110,7 @@ def relative_bias(
             q_offset,
             k_scale,
             v_scale,
+            shared_prefix,
             seed,
             out,
             return_lse,

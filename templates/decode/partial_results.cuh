@@ -64,8 +64,8 @@ struct MergeRoom {
 };
 
 /// Starts to load O of parts [first, end), rows [begin, begin + rows).
-template <int THREADS, int COLUMNS>
-__device__ __forceinline__ void load_parts(const Parts<COLUMNS>& parts, float* target, int first, int end, int begin, int rows) {
+template <int THREADS, int COLUMNS, class AnyParts>
+__device__ __forceinline__ void load_parts(const AnyParts& parts, float* target, int first, int end, int begin, int rows) {
     const int quads = rows * (COLUMNS / 4);  // of a part, which follow each other
 #pragma unroll 4
     for (int i = threadIdx.x; i < (end - first) * quads; i += THREADS) {
@@ -108,8 +108,8 @@ __device__ __forceinline__ void weigh_parts(const Room& room, int count, int beg
 /// Merges rows [0, rows) of all parts: O, the sum of the parts' rows, each weighted by its share of l, and lse = m + log(l), go
 /// to `store(row, column, four columns)` and `store_lse(row, m, l)`. `sink(row)`: a logit that takes part in l alone. `shared` has
 /// `room` floats: all that fits is on its way at once, since one block alone must bring it.
-template <int THREADS, int COLUMNS, class Sink, class Store, class StoreLse>
-__device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int rows, float* shared, int room_floats, Sink sink,
+template <int THREADS, int COLUMNS, class AnyParts, class Sink, class Store, class StoreLse>
+__device__ __forceinline__ void merge_parts(const AnyParts& parts, int rows, float* shared, int room_floats, Sink sink,
                                             Store store, StoreLse store_lse) {
     using Room = MergeRoom<THREADS, COLUMNS>;
     const Room room(shared, room_floats, rows, parts.count);
@@ -118,7 +118,7 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
     for (int begin = 0; begin < rows; begin += room.rows) {
         const int here = min(room.rows, rows - begin), quads = here * Room::QUADS;
         __syncthreads();  // all have left what was there
-        load_parts<THREADS>(parts, room.out, 0, room.parts, begin, here);
+        load_parts<THREADS, COLUMNS>(parts, room.out, 0, room.parts, begin, here);
 #pragma unroll 1
         for (int i = threadIdx.x; i < here * count; i += THREADS) {
             const int row = small_quotient(i, count);
@@ -151,7 +151,7 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
             }
             if (end == count) break;
             __syncthreads();  // all have left what the next parts take the place of
-            load_parts<THREADS>(parts, room.out, end, min(end + room.parts, count), begin, here);
+            load_parts<THREADS, COLUMNS>(parts, room.out, end, min(end + room.parts, count), begin, here);
         }
 #pragma unroll
         for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {

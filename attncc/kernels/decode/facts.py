@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ... import ir
 from ...problem import Problem
+from ...schedule.choice import MAX_SPLITS
 from ...schedule.plan import FRAGMENT
 from ..facts import IDLE_SHARE, SPLIT_KEYS
 from ..parameters import (
@@ -25,6 +26,7 @@ from ..parameters import (
 from ..portable_forward.facts import PortableForward
 from ..quantized import scale_parameters
 from ..shared import Parts
+from ..shared_prefix import PREFIX_FIELDS
 
 MOST_BLOCKS = 512  # of a launch: each has a counter
 # Estimates, from the times of kernels of other forms (docs/notebook/2026-11-decode.md): `attncc` never timed others.
@@ -154,7 +156,8 @@ class Decode(PortableForward):
         plan = self.plan
         lane = plan.warp_rows * plan.padded_value_head_dim // _LANES + plan.warp_rows // 4
         warps = (plan.warps - 1) * _LANES * lane * _FLOAT_BYTES
-        row = (MOST_BLOCKS * _PART_FLOATS + plan.stored_value_head_dim) * _FLOAT_BYTES
+        parts = MOST_BLOCKS + MAX_SPLITS * plan.prefixed
+        row = (parts * _PART_FLOATS + plan.stored_value_head_dim) * _FLOAT_BYTES
         return max(warps, row)
 
     @property
@@ -174,7 +177,8 @@ class Decode(PortableForward):
 
     def slots(self, problem: Problem, blocks: int) -> int:
         """Partial results that there may be: two of each thread block, or all splits."""
-        return 2 * blocks if self.splits == 0 else self.items(problem) * self.splits * (self.splits > 1)
+        parts = self.splits > 1 or self.plan.prefixed
+        return 2 * blocks if self.splits == 0 else self.items(problem) * self.splits * parts
 
     def shared_out(self, problem: Problem, multiprocessors: int) -> dict[str, int | float]:
         """How rows are shared out: `GroupSlots` (group_rows.cuh), `Runs` (stream_k.cuh)."""
@@ -221,6 +225,8 @@ class Decode(PortableForward):
             yield from (*page_parameters(), *ints("box_rows"))
         if plan.kv_dtype is not None:
             yield from scale_parameters()
+        if plan.prefixed:
+            yield from ints(*PREFIX_FIELDS)
         yield Parameter("group_inverse", "unsigned")
         yield Parameter("most_parts", "float")
         yield from variant_fields(plan)

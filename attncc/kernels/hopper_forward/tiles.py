@@ -91,9 +91,10 @@ def begin(family: Family, asked: Asked) -> Iterator[Choice]:
 
 
 def _for_low_pressure(asked: Asked) -> Iterator[Choice]:
-    """What goes before the first guess for variants of low register pressure, under a mask or plain."""
+    """What goes before the first guess for variants of low register pressure, under a mask or plain. Rows over a shared
+    prefix are few: large blocks would leave them to few multiprocessors."""
     build, variant = asked.build, asked.variant
-    low_pressure = register_pressure(variant) == 0 and (variant.keeps or is_plain(variant))
+    low_pressure = register_pressure(variant) == 0 and (variant.keeps or is_plain(variant)) and not build.prefixed
     if not low_pressure or any(name in asked.settings for name in TILE_KNOBS):
         return
     keys = 0 if asked.window is None else WINDOW_ROWS * asked.window.kv_columns

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...kernels.decode.facts import MOST_BLOCKS, Decode
 from ...kernels.live_tiles import most_tiles
+from ...kernels.shared_prefix import PREFIX_FIELDS
 from ...problem import Problem
+from ...schedule.plan import KernelPlan
 from .operands import COUNTER
-from .steps import StepBuilder
+from .steps import StepBuilder, Value
 from .workspace import Workspace
 
 _FLOAT_BYTES = 4
@@ -27,15 +31,31 @@ def decode_grid(facts: Decode, problem: Problem, resident: int) -> int:
     return max(min(resident, units, MOST_BLOCKS), 1)
 
 
-def set_decode(  # noqa: PLR0917
-    main: StepBuilder, facts: Decode, problem: Problem, workspace: Workspace, grid: int, multiprocessors: int
+def set_decode(
+    main: StepBuilder, facts: Decode, problem: Problem, slots: Mapping[str, int], multiprocessors: int
 ) -> None:
-    """The fields that a decode kernel alone has: where partial results go, and what counts those that have come."""
-    plan, slots, rows = facts.plan, facts.slots(problem, grid), facts.slot_rows(problem)
+    """The fields that a decode kernel alone has: where the slots of partial results are (`take_slots`), and what counts
+    those that have come."""
     main.set(facts.shared_out(problem, multiprocessors))
     main.operand("arrivals", COUNTER)
+    for name, offset in slots.items():
+        main.workspace(name, offset)
+
+
+def take_slots(workspace: Workspace, plan: KernelPlan, rows: int) -> dict[str, int]:
+    """Room for so many rows of partial results: offsets by field."""
+    sizes = partial_widths(plan) if rows else {}
+    return {name: workspace.take(_FLOAT_BYTES * rows * width) for name, width in sizes.items()}
+
+
+def partial_widths(plan: KernelPlan) -> dict[str, int]:
+    """The fields of partial results, and how many floats each has of a row."""
     sizes = {"partial_out": plan.stored_value_head_dim}
-    if plan.variant.normalize == "softmax":
-        sizes |= {"row_max": 1, "row_sum": 1}
-    for name, width in sizes.items() if slots else ():
-        main.workspace(name, workspace.take(_FLOAT_BYTES * slots * rows * width))
+    return sizes | ({"row_max": 1, "row_sum": 1} if plan.variant.normalize == "softmax" else {})
+
+
+def prefix_fields(problem: Problem, keys: int, parts: int) -> dict[str, Value]:
+    """What a decode kernel is told of a launch over the first `keys` keys of all sequences, which leaves `parts`."""
+    rows = problem.batch * problem.q_len * problem.group
+    values = (problem.shared_prefix, keys, parts, rows)
+    return dict(zip(PREFIX_FIELDS, values, strict=True))

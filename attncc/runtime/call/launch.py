@@ -22,8 +22,10 @@ from .operands import (
     COUNTER,
     LSE,
     OUT,
+    PREFIX_Q,
     SEED,
     Key,
+    Q,
     Reader,
     Roles,
     call_of,
@@ -184,7 +186,9 @@ class Launcher:
         problem = bind(self._signatures[configuration], facts)
         warn_of_swapped_axes(self._store.variant.name, facts.q, problem)
         form = CallForm(facts, misaligned(values), call.scale is not None)
-        serving = configuration._replace(paged=problem.page is not None, kv_dtype=kv_dtype(facts.q, facts.k))
+        serving = configuration._replace(
+            paged=problem.page is not None, kv_dtype=kv_dtype(facts.q, facts.k), prefixed=problem.shared_prefix > 0
+        )
         prepared = prepare(framework, self._loader.of(serving, ordinal), form, problem)
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
@@ -206,19 +210,13 @@ def _launch(given: Given, values: list[Any], prepared: Prepared) -> Array | tupl
     framework, ordinal = prepared.framework, prepared.kernels.device.ordinal
     own_out = out = given[_OUT]
     lse = None
-    temporary: list[Array] = []
     if out is None or prepared.stages_out:
         out = prepared.new_out()
         values[OUT] = framework.pointer(out)
     if prepared.new_lse is not None:
         lse = prepared.new_lse()
         values[LSE] = framework.pointer(lse)
-    for operand, columns in prepared.packs:
-        packed = framework.packed(given[operand], columns)
-        values[operand] = framework.pointer(packed)
-        temporary.append(packed)
-    if prepared.narrowed:
-        temporary += copies(framework, given, prepared.narrowed, values)
+    temporary = _copied(given, values, prepared)
     stream = framework.current_stream(ordinal)
     base = 0
     kept = prepared.kept if stream in LEGACY_STREAM else None
@@ -244,6 +242,18 @@ def _launch(given: Given, values: list[Any], prepared: Prepared) -> Array | tupl
     if temporary:
         framework.release(temporary, ordinal)
     return out if lse is None else (out, lse)
+
+
+def _copied(given: Given, values: list[Any], prepared: Prepared) -> list[Array]:
+    """The copies that a call needs first, made on the current stream; their pointers go to `values`."""
+    framework = prepared.framework
+    made = {operand: framework.packed(given[operand], columns) for operand, columns in prepared.packs}
+    if prepared.by_key_head is not None:
+        made[PREFIX_Q] = framework.by_key_head(given[Q], *prepared.by_key_head)
+    for operand, array in made.items():
+        values[operand] = framework.pointer(array)
+    narrowed = copies(framework, given, prepared.narrowed, values) if prepared.narrowed else []
+    return [*made.values(), *narrowed]
 
 
 def _give_counter(prepared: Prepared, counters: Counters, stream: int, values: list[Any]) -> Array:

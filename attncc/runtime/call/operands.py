@@ -23,9 +23,9 @@ from .written_reader import ARRAY, Operand, Read, maker, taker
 # The operands of every call, in order: what is tiled, arguments that are arrays, scalars or numbers, what no argument
 # brings. The variant's inputs follow in theirs.
 _TILED = ("q", "k", "v", "out")
-_NAMES = (*_TILED, *ARRAYS, *SCALARS, *NUMBERS, "lse", "counter")
+_NAMES = (*_TILED, *ARRAYS, *SCALARS, *NUMBERS, "lse", "counter", "prefix_q")
 OPERANDS = {name: number for number, name in enumerate(_NAMES)}
-Q, K, V, OUT, LSE, COUNTER = (OPERANDS[name] for name in (*_TILED, "lse", "counter"))
+Q, K, V, OUT, LSE, COUNTER, PREFIX_Q = (OPERANDS[name] for name in (*_TILED, "lse", "counter", "prefix_q"))
 CU_SEQLENS_Q, CU_SEQLENS_KV, SEED, SCALE = (OPERANDS[x] for x in ("cu_seqlens_q", "cu_seqlens_kv", "seed", "scale"))
 Q_OFFSET = OPERANDS["q_offset"]
 INPUTS = len(_NAMES)

@@ -19,6 +19,7 @@ from ...kernels.kernel_names import kernel_name
 from ...kernels.live_tiles import most_tiles
 from ...kernels.pages import page_fields
 from ...kernels.registry import forward_facts
+from ...kernels.shared_prefix import LEAST_PARTS
 from ...problem import ArrayFacts, Call, Problem
 from ...problem.facts import out_dtype
 from ...problem.strides import dense_like
@@ -28,14 +29,15 @@ from ..cuda.driver import MAX_GRID, Device, Function
 from ..frameworks.framework import Array, DeviceFramework
 from ..store.loaded_kernels import LoadedKernels
 from .call_fields import prepass_steps, set_call
-from .decode_launch import decode_grid, set_decode
+from .decode_launch import decode_grid, prefix_fields, set_decode, take_slots
 from .narrowed import Narrowed, narrow
 from .operands import COUNTER, CU_SEQLENS_KV, LSE, OUT, K, Q, V
 from .overlap import Spans, spans_of
 from .persistent import alike, clusters, head_swizzle
+from .prefix_launch import over_prefix, set_rows, with_rows_copied
 from .repeated import PAIRED
 from .splits import choose_splits
-from .steps import Launches, Step, StepBuilder
+from .steps import KernelStep, Launches, Step, StepBuilder
 from .strides import Strides, filled, result_like
 from .tensor_maps import OperandMap, mappable, mapped, operand_maps
 from .workspace import KEPT_BYTES, KeptWorkspaces, Workspace, kept_workspaces
@@ -61,6 +63,7 @@ class Prepared:
     narrowed: tuple[Narrowed, ...]
     stages_out: bool  # the caller's `out` isn't aligned: computed elsewhere, then copied
     spans: Spans | None  # where the caller's `out` and what is read lie, if there is such an `out`
+    by_key_head: tuple[int, str, int] | None  # what `framework.by_key_head` takes, where a launch reads q so
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +83,12 @@ def prepare(framework: DeviceFramework, kernels: LoadedKernels, form: CallForm, 
     workspace = Workspace()
     steps: tuple[Step, ...] = ()
     counters: Counters | None = None
+    by_key_head: tuple[int, str, int] | None = None
     if problem.batch * problem.total_q * problem.num_heads:
         preparation = _Preparation(kernels, plan, call, form.scale_given, problem, workspace)
         steps, counters = preparation.steps(), preparation.counters
+        if preparation.reads_by_key_head:
+            by_key_head = problem.num_kv_heads, problem.layout, plan.stored_head_dim
     ordinal = kernels.device.ordinal
     columns = plan.stored_value_head_dim
     new_out = result_like(framework, form.call.q, problem.out_shape, out_dtype(call.q.dtype), columns, ordinal)
@@ -106,6 +112,7 @@ def prepare(framework: DeviceFramework, kernels: LoadedKernels, form: CallForm, 
         narrowed,
         stages_out,
         spans,
+        by_key_head,
     )
 
 
@@ -157,7 +164,10 @@ class _Preparation:
         scale_given: bool,
         problem: Problem,
         workspace: Workspace,
+        rows_behind: int | None = None,
     ) -> None:
+        """`rows_behind`: of a launch over a prefix, whose partial results stay, with so many rows behind them."""
+        self._rows_behind = rows_behind
         self._kernels, self._plan, self._call, self._problem = kernels, plan, call, problem
         self._scale_given, self._workspace = scale_given, workspace
         self._facts = forward_facts(plan)
@@ -167,6 +177,7 @@ class _Preparation:
         self._splits = self._choose_splits()
         self._main = StepBuilder(kernels.layout(kernel_name(plan)))
         self._partials: dict[str, int] = {}  # offsets in the workspace
+        self._over_prefix: tuple[Step, ...] = ()
         self.counters: Counters | None = None  # that the launch counts with
 
     def steps(self) -> tuple[Step, ...]:
@@ -184,8 +195,13 @@ class _Preparation:
         )
         before = (*prepasses, *self._tile_lists(), *self._transposition())
         main = self._launch()
-        combine = (self._combine(),) if self._splits > 1 else ()
-        return (*before, main, *combine)
+        combine = (self._combine(),) if self._splits > 1 and self._rows_behind is None else ()
+        return (*before, *self._over_prefix, main, *combine)
+
+    @property
+    def reads_by_key_head(self) -> bool:
+        """Whether a launch reads q by key heads."""
+        return bool(self._over_prefix)
 
     def _hints_pay(self) -> bool:
         """Whether to verify sorted hints: not for few keys and blocks that all run at once, since the launch takes
@@ -201,7 +217,8 @@ class _Preparation:
             return plan.split_kv
         tiles = most_tiles(plan, problem)
         capacity = self._kernels.device.multiprocessors * self._function.resident_blocks
-        return choose_splits(self._blocks, tiles, capacity)
+        splits = choose_splits(self._blocks, tiles, capacity)
+        return splits if self._rows_behind is None else max(splits, LEAST_PARTS)
 
     def _grid(self) -> int:
         """The one dimension of the launch: (batch, head, split, q block), or (batch, head) where keys are outermost."""
@@ -226,10 +243,30 @@ class _Preparation:
         device = self._kernels.device
         resident = device.multiprocessors * self._function.resident_blocks
         grid = decode_grid(facts, self._problem, resident)
-        set_decode(self._main, facts, self._problem, self._workspace, grid, device.multiprocessors)
+        rows = facts.slots(self._problem, grid) * facts.slot_rows(self._problem)
+        slots = self._behind_prefix(rows) or take_slots(self._workspace, self._plan, rows)
+        set_decode(self._main, facts, self._problem, slots, device.multiprocessors)
         self.counters = self._kernels.arrivals
         self._main.maps(self._maps)
         return self._main.build(self._function, grid)
+
+    def _behind_prefix(self, rows: int) -> dict[str, int] | None:
+        """Prepares the launch over a prefix. Where the slots are, of so many rows: behind its partial results. None if
+        there is no such launch."""
+        if not self._plan.prefixed:
+            return None
+        found = over_prefix(self._kernels, self._call, self._problem)
+        if found is None:
+            self._main.set(prefix_fields(self._problem, 0, 0))
+            return None
+        plan, call, seen = found
+        over = _Preparation(self._kernels, plan, call, self._scale_given, seen, self._workspace, rows)
+        set_rows(over._main, plan, self._call, self._problem)
+        (step,) = over.steps()
+        assert isinstance(step, KernelStep)
+        self._over_prefix = (with_rows_copied(step),)
+        self._main.set(prefix_fields(self._problem, seen.kv_len, over._splits))
+        return {name: offset + over._partial_bytes(name) for name, offset in over._partials.items()}
 
     def _block_by_block(self) -> Step:
         """A launch with a thread block for each block of queries."""
@@ -243,7 +280,7 @@ class _Preparation:
         resident = device.multiprocessors * self._function.resident_blocks
         main.maps(self._maps)
         main.set({"blocks": blocks})
-        if blocks > resident and not alike(self._plan, self._problem):
+        if blocks > resident and not alike(self._plan, self._problem) and self._rows_behind is None:
             self.counters = self._kernels.counters
             main.operand("next_block", COUNTER)
         alone = self._facts.transposes_values and not pays(self._plan, self._problem)  # each block V for itself
@@ -268,25 +305,32 @@ class _Preparation:
 
     def _set_results(self) -> None:
         """Where the kernel writes: out and lse; with splits the partial results; kv_outer keeps its state there too."""
-        problem, plan, main = self._problem, self._plan, self._main
-        rows = self._heads * problem.q_len
+        plan, main = self._plan, self._main
         kv_outer = plan.loop == "kv_outer"
         if kv_outer or self._splits == 1:
             main.operand("out", OUT)
             self._operand_lse(main)
         if kv_outer or self._splits > 1:
-            self._floats("partial_out", self._splits * rows * plan.stored_value_head_dim)
+            self._take_partial("partial_out")
             if kv_outer or plan.variant.normalize == "softmax":
-                self._floats("row_max", self._splits * rows)
-                self._floats("row_sum", self._splits * rows)
+                self._take_partial("row_max")
+                self._take_partial("row_sum")
 
     def _operand_lse(self, step: StepBuilder) -> None:
         if self._call.return_lse:
             step.operand("lse", LSE)
 
-    def _floats(self, name: str, count: int) -> None:
-        self._partials[name] = self._workspace.take(4 * count)
+    def _take_partial(self, name: str) -> None:
+        behind = 4 * (self._rows_behind or 0) * self._row_floats(name)
+        self._partials[name] = self._workspace.take(self._partial_bytes(name) + behind)
         self._main.workspace(name, self._partials[name])
+
+    def _partial_bytes(self, name: str) -> int:
+        """Of an array of partial results."""
+        return 4 * self._splits * self._heads * self._problem.q_len * self._row_floats(name)
+
+    def _row_floats(self, name: str) -> int:
+        return self._plan.stored_value_head_dim if name == "partial_out" else 1
 
     def _tile_lists(self) -> Iterator[Step]:
         """The pre-pass that lists live tiles; it takes the fields of the kernel itself."""

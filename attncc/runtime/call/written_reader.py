@@ -16,7 +16,7 @@ ARRAY = "array"  # how an operand is given: as an array of q's framework, or by 
 _ABSENT = "NoneType"
 _TILED = ("q", "k", "v", "out")
 _ARGUMENTS = ", ".join(Arguments._fields)
-_RESULTS = ("lse", "counter")  # operands that no argument brings
+_RESULTS = ("lse", "counter", "prefix_q")  # operands that no argument brings
 
 _SOURCE = """
 def made(alike, count, options, pointer):

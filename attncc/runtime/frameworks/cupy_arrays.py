@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ir import Variant
 from ...problem.facts import ArrayFacts, numpy_dtype
-from .framework import Array, Guard, Observer
+from .framework import Array, Guard, Observer, by_key_head_axes
 
 
 class CupyArrays:
@@ -62,6 +62,12 @@ class CupyArrays:
             wide = self._cupy.zeros((*array.shape[:-1], columns), array.dtype)
             wide[..., : array.shape[-1]] = array
             return wide
+
+    def by_key_head(self, q: Array, kv_heads: int, layout: str, columns: int) -> Array:
+        axis, order = by_key_head_axes(layout)
+        with self._on_device(q.data.device_id):
+            heads = q.reshape(*q.shape[:axis], kv_heads, -1, *q.shape[axis + 1 :])
+        return self.packed(heads.transpose(order), columns)
 
     def narrowed(self, array: Array) -> Array:
         with self._on_device(array.data.device_id):

@@ -75,6 +75,10 @@ class DeviceFramework(Framework, Protocol):
     def packed(self, array: Array, columns: int) -> Array:
         """A contiguous copy, its rows filled up with zeros to so many columns, made on the current stream."""
 
+    def by_key_head(self, q: Array, kv_heads: int, layout: str, columns: int) -> Array:
+        """A contiguous copy of q [kv_heads, batch, q_len, group, columns], rows filled up with zeros to so many
+        columns, made on the current stream."""
+
     def narrowed(self, array: Array) -> Array:
         """A contiguous int32 copy of an int64 array, made on the current stream."""
 
@@ -92,3 +96,8 @@ class DeviceFramework(Framework, Protocol):
 
     def release(self, temporary: Sequence[Array], ordinal: int) -> None:
         """Called before the temporary arrays of a call are let go, all its work queued on the current stream."""
+
+
+def by_key_head_axes(layout: str) -> tuple[int, tuple[int, ...]]:
+    """The axis of q's heads, which becomes one of key heads and one of groups; the order of all axes after that."""
+    return (1, (1, 0, 3, 2, 4)) if layout == "bhsd" else (2, (2, 0, 1, 3, 4))

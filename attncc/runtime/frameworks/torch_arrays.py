@@ -16,7 +16,7 @@ from ...problem.facts import ArrayFacts, numpy_dtype
 from ...problem.strides import contiguous, dense
 from ..cuda.driver import LEGACY_STREAM
 from ..torch.recordable import wants_record
-from .framework import Array, Observer
+from .framework import Array, Observer, by_key_head_axes
 from .tensor_observer import TensorObserver, no_memory, pointer
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64", "bool", "int32", "int64")
@@ -79,6 +79,10 @@ class TorchArrays:
         wide = array.new_zeros((*array.shape[:-1], columns))
         wide[..., : array.shape[-1]].copy_(array)
         return wide
+
+    def by_key_head(self, q: Array, kv_heads: int, layout: str, columns: int) -> Array:
+        axis, order = by_key_head_axes(layout)
+        return self.packed(q.unflatten(axis, (kv_heads, -1)).permute(order), columns)
 
     def narrowed(self, array: Array) -> Array:
         return array.to(self._torch.int32, memory_format=self._torch.contiguous_format)

@@ -99,6 +99,10 @@ class KernelLoader:
 
 
 def _no_target(variant: str, available: tuple[str, ...], device: Device, asked: Configuration) -> Diagnostic:
+    if not available and asked.prefixed:
+        what = f"{variant} was built without kernels for sequences that share a prefix"
+        help_ = "packages have none yet: use attncc.compile, or leave `shared_prefix` out"
+        return Diagnostic("A505", what, help=help_)
     if not available and asked.kv_dtype is not None:
         pages = " in pages" * asked.paged
         help_ = f"build it with them: attncc build FILE {'--serving ' * asked.paged}--kv-dtype {asked.kv_dtype}"

@@ -20,11 +20,12 @@ class Configuration(NamedTuple):
     value_head_dim: int
     paged: bool = False  # k and v are pools of pages
     kv_dtype: str | None = None  # of a cache of 8 bits: e4m3 | int8
+    prefixed: bool = False  # sequences share a prefix (`shared_prefix=`)
 
     @property
     def serves_caches(self) -> bool:
-        """Whether calls must bring a certain cache for it, which no option of theirs asks for otherwise."""
-        return self.paged or self.kv_dtype is not None
+        """Whether it is for calls over certain caches alone."""
+        return self.paged or self.kv_dtype is not None or self.prefixed
 
     @property
     def name(self) -> str:
@@ -56,7 +57,8 @@ class KernelStore(Protocol):
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:
-        """Those of calls without pages: of each there may be one with pages too, and such for caches of 8 bits."""
+        """Those of calls without pages: of each there may be one with pages too, and such for caches of 8 bits and
+        shared prefixes."""
 
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
         """The targets that machine code exists for, or can be made for."""

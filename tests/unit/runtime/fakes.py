@@ -263,6 +263,11 @@ class FakeFramework:
         shape, copied = (*array.shape[:-1], columns), f"copy of {array.pointer}"
         return FakeArray(shape, array.dtype, ordinal=array.ordinal, contents=[copied])
 
+    def by_key_head(self, q: FakeArray, kv_heads: int, layout: str, columns: int) -> FakeArray:
+        batch, heads, rows, _ = q.shape if layout == "bhsd" else (q.shape[0], q.shape[2], q.shape[1], 0)
+        shape, copied = (kv_heads, batch, rows, heads // kv_heads, columns), f"copy of {q.pointer}"
+        return FakeArray(shape, q.dtype, ordinal=q.ordinal, contents=[copied])
+
     def narrowed(self, array: FakeArray) -> FakeArray:
         return FakeArray(array.shape, "int32", ordinal=array.ordinal, contents=[f"copy of {array.pointer}"])
 
