@@ -125,6 +125,7 @@ def test_thread_blocks_have_one_part_each_where_that_costs_little(
     problem = Problem(batch, 128, 1, q_len, kv_len, 576, 512)
     shared = facts.shared_out(problem, 132)
     assert shared["item_parts"] == max(parts, 1)
-    assert facts.runs(problem, 10**6, 132, 132) == (parts * facts.items(problem) if parts else 132)
+    runs = facts.runs(problem, 10**6, facts.items(problem), 132, 132, alike=True)
+    assert runs.parts == (parts * facts.items(problem) if parts else 132)
     cached = facts.shared_out(replace(problem, cached=True), 132)
     assert (cached["item_parts"], cached["fewer_runs"]) == (1, 132)
