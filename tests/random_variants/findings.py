@@ -7,7 +7,6 @@ import subprocess
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
 
 RIGHT, WRONG, NONE = "right", "wrong", "none"  # none: the variant has no such kernel
 
@@ -72,7 +71,7 @@ class Report:
             print(finding, flush=True)
         if self._path is not None:
             with self._path.open("a") as file:
-                _append(file, verdict.line(self._commit))
+                file.write(verdict.line(self._commit) + "\n")
 
     def summary(self, wanted: int, seconds: float) -> str:
         kernels = ", ".join(f"{count} {kind}" for kind, count in sorted(self._counts.items()))
@@ -81,10 +80,6 @@ class Report:
             f"{self._wrong} of {self._variants} variants{cut} are wrong ({kernels}); "
             f"{seconds:.0f} s, commit {self._commit}"
         )
-
-
-def _append(file: TextIO, line: str) -> None:
-    file.write(line + "\n")
 
 
 def _commit() -> str:
