@@ -230,7 +230,7 @@ def test_what_torch_does_to_calls_is_seen(known: Bench) -> None:
     q, k, v = leaves()
     read = known.kernel._launcher._known
     assert read is not None
-    given = (q, k, v, inputs(), None, "bhsd", *(None,) * 9, False)
+    given = (q, k, v, inputs(), None, "bhsd", *(None,) * 10, False)
     assert read.read(given) is not None
     seen = []
     for transform in (torch.func.grad, torch.func.vmap):
