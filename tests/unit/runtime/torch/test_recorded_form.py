@@ -8,6 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ import pytest
 from attncc import api
 from attncc.diagnostics import AttnccError
 from attncc.kernels.candidates import make_plan
+from attncc.problem.call_arguments import ARGUMENTS
 from attncc.problem.strides import contiguous, dense
 from attncc.runtime.frameworks import arrays
 from attncc.runtime.frameworks.torch_arrays import TorchArrays
+from attncc.runtime.kernel import Kernel
 from tests.unit.runtime.conftest import Bench, MakeBench
 
 torch = pytest.importorskip("torch")
@@ -230,7 +233,8 @@ def test_what_torch_does_to_calls_is_seen(known: Bench) -> None:
     q, k, v = leaves()
     read = known.kernel._launcher._known
     assert read is not None
-    given = (q, k, v, inputs(), None, "bhsd", *(None,) * 10, False)
+    defaults = signature(Kernel.__call__).parameters
+    given = (q, k, v, inputs(), *(defaults[name].default for name in ARGUMENTS))
     assert read.read(given) is not None
     seen = []
     for transform in (torch.func.grad, torch.func.vmap):
