@@ -26,7 +26,7 @@
 //  1951  parts of an item
 //  2008  the kernel
 //  2014    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2049    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//  2050    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The
 // cache has one row for each key: 512 latents, and 64 columns with rotary embeddings. All query
@@ -1070,22 +1070,22 @@ template <class Dtype, class QTile, int THREADS> DEVICE float take_sign(unsigned
 // et al. 2024, section 4): the units of all items, laid out one after the other, are cut into equal runs, one for each thread
 // block, whatever item they are of. Each warp finds its block's run for itself, so that no barrier stands before the first loads.
 
+/// How many runs there are of `total` units: at most sqrt(total most_parts), so that merging what cut items have in parts takes no
+/// longer than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r). Of fewer units than
+/// `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
+DEVICE int count_runs(int total, float most_parts, int few, int fewer) {
+    const float bound = exp2_flushed(0.5f * log2_approximate(fmaxf(total * most_parts, 1.0f)));
+    const int blocks = total < few ? min((int)gridDim.x, fewer) : gridDim.x;
+    return max(min(min(blocks, total), (int)fminf(bound, 1e6f)), 1);
+}
+
 /// All runs: of `size` units, but for the first `longer` ones, which have one more.
 struct Runs {
     int size, longer;
 
     Runs() = default;
 
-    /// Of `total` units. There are at most sqrt(total most_parts) runs, so that merging what cut items have in parts takes no longer
-    /// than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r). Of fewer units than
-    /// `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
-    DEVICE Runs(int total, float most_parts, int few, int fewer) {
-        const float bound = exp2_flushed(0.5f * log2_approximate(fmaxf(total * most_parts, 1.0f)));
-        const int blocks = total < few ? min((int)gridDim.x, fewer) : gridDim.x;
-        const int count = max(min(min(blocks, total), (int)fminf(bound, 1e6f)), 1);
-        size = total / count;
-        longer = total - size * count;
-    }
+    DEVICE Runs(int total, int count) : size(total / count), longer(total - size * count) {}
 
     DEVICE int begin(int block) const { return block * size + min(block, longer); }
 
@@ -1339,8 +1339,8 @@ template <int THREADS, int COLUMNS> struct MergeRoom {
 };
 
 /// Starts to load O of parts [first, end), rows [begin, begin + rows).
-template <int THREADS, int COLUMNS>
-DEVICE void load_parts(const Parts<COLUMNS>& parts, float* target, int first, int end, int begin, int rows) {
+template <int THREADS, int COLUMNS, class AnyParts>
+DEVICE void load_parts(const AnyParts& parts, float* target, int first, int end, int begin, int rows) {
     const int quads = rows * (COLUMNS / 4);  // of a part, which follow each other
 #pragma unroll 4
     for (int i = threadIdx.x; i < (end - first) * quads; i += THREADS) {
@@ -1381,8 +1381,8 @@ DEVICE void weigh_parts(const Room& room, int count, int begin, int rows, Sink s
 /// Merges rows [0, rows) of all parts: O, the sum of the parts' rows, each weighted by its share of l, and lse = m + log(l), go
 /// to `store(row, column, four columns)` and `store_lse(row, m, l)`. `sink(row)`: a logit that takes part in l alone. `shared` has
 /// `room` floats: all that fits is on its way at once, since one block alone must bring it.
-template <int THREADS, int COLUMNS, class Sink, class Store, class StoreLse>
-DEVICE void merge_parts(const Parts<COLUMNS>& parts, int rows, float* shared, int room_floats, Sink sink, Store store,
+template <int THREADS, int COLUMNS, class AnyParts, class Sink, class Store, class StoreLse>
+DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room_floats, Sink sink, Store store,
                         StoreLse store_lse) {
     using Room = MergeRoom<THREADS, COLUMNS>;
     const Room room(shared, room_floats, rows, parts.count);
@@ -1390,7 +1390,7 @@ DEVICE void merge_parts(const Parts<COLUMNS>& parts, int rows, float* shared, in
     NO_UNROLL for (int begin = 0; begin < rows; begin += room.rows) {
         const int here = min(room.rows, rows - begin), quads = here * Room::QUADS;
         __syncthreads();  // all have left what was there
-        load_parts<THREADS>(parts, room.out, 0, room.parts, begin, here);
+        load_parts<THREADS, COLUMNS>(parts, room.out, 0, room.parts, begin, here);
         NO_UNROLL for (int i = threadIdx.x; i < here * count; i += THREADS) {
             const int row = small_quotient(i, count);
             const long long place = parts.place(i - row * count, 1) + begin + row;
@@ -1420,7 +1420,7 @@ DEVICE void merge_parts(const Parts<COLUMNS>& parts, int rows, float* shared, in
             }
             if (end == count) break;
             __syncthreads();  // all have left what the next parts take the place of
-            load_parts<THREADS>(parts, room.out, end, min(end + room.parts, count), begin, here);
+            load_parts<THREADS, COLUMNS>(parts, room.out, end, min(end + room.parts, count), begin, here);
         }
         UNROLL for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {
             const int quad = threadIdx.x + i * THREADS;
@@ -1982,7 +1982,7 @@ DEVICE void merge(const Params& params, const QueryBlock& block, const Rows& row
     auto sink = [&](int row) {
         return block.sink_of([&] { return make_row(params, block.context, rows.q_idx(row), rows.head_of(row)); });
     };
-    merge_parts<THREADS>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, sink, store, store_lse);
+    merge_parts<THREADS, VALUE_HEAD_DIM>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, sink, store, store_lse);
 }
 
 /// x, which is the same in all threads: where the accumulators of wide heads leave no registers for it, in shared memory. All
@@ -2014,7 +2014,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mla_decode_forward(cons
     // Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
     const SequenceUnits all(params.batch, [&](int sequence) { return sequence_units(params, sequence); });
     const int total = all.total();
-    const Runs runs(total, params.most_parts, params.few_units, params.fewer_runs);
+    const int count = count_runs(total, params.most_parts, params.few_units, params.fewer_runs);
+    const Runs runs(total, count);
     const Run found = {runs, uniform(runs.begin(block_index())), uniform(runs.begin(block_index() + 1))};
     if (found.begin >= total) return;
     int sequence_first;
@@ -2066,6 +2067,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mla_decode_forward(cons
                                                  item.first, item.first + 1, 1};
         const Parts<VALUE_HEAD_DIM> of_runs = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, owners,
                                                2 * first_owner + 1, 2 * first_owner + 2, 2};
-        merge(params, block, rows, SPLITS > 0 ? of_splits : of_runs, shared);
+        const auto& parts = SPLITS > 0 ? of_splits : of_runs;
+        merge(params, block, rows, parts, shared);
     }
 }

@@ -3,30 +3,30 @@
 //
 // Contents, by line:
 //    53  sizes
-//    70  leaf code: element.cuh 72, math.cuh 76, bf16.cuh 160, running_max.cuh 183, normalize_softmax.cuh 210,
-//        keep_all.cuh 310, tiles_1d.cuh 317, grid.cuh 339, pages.cuh 400, keys_in_pages.cuh 420, output.cuh 436,
-//        in_registers.cuh 541, group_rows.cuh 544, key_bits.cuh 640, rotation.cuh 655, scores.cuh 665,
-//        tile_kind.cuh 709, tiles.cuh 713, functions.cuh 793, score_form.cuh 808
-//   884  softcap: Params 886, Context 905, make_context 918, Row 933, make_row 938, keep_bits 947, score_mod 954,
-//        score_form_holds 961, score_factor 967, score_bias 972, KvBounds 976, kv_bounds 980
-//   989  a block of queries
-//  1144  leaf code, continued: lanes.cuh 1146, addresses_recomputed.cuh 1159, layout.cuh 1173, load_matrices.cuh 1229,
-//        mma_16bit.cuh 1240, copy.cuh 1332, words.cuh 1396, queries.cuh 1409
-//  1423  one tile of attention
-//  1451    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
-//  1470    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  1478    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1485  leaf code of decode: stream_k.cuh 1487, copy_pages.cuh 1569, kv_pages.cuh 1593, kv_ring.cuh 1621,
-//        warp_results.cuh 1714, partial_results.cuh 1761, load_rows.cuh 1912
-//  1933  items, and the units that they have
-//  2027  the keys of a tile of Q
-//  2071  one part of an item
-//  2097    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2120    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
-//  2141  parts of an item
-//  2190  the kernel
-//  2196    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2229    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//    70  leaf code: element.cuh 72, math.cuh 76, bf16.cuh 167, running_max.cuh 190, normalize_softmax.cuh 217,
+//        keep_all.cuh 317, tiles_1d.cuh 324, grid.cuh 346, pages.cuh 407, keys_in_pages.cuh 427, output.cuh 444,
+//        in_registers.cuh 549, group_rows.cuh 552, key_bits.cuh 648, rotation.cuh 663, scores.cuh 673,
+//        tile_kind.cuh 717, tiles.cuh 721, functions.cuh 801, score_form.cuh 816
+//   892  softcap: Params 894, Context 913, make_context 926, Row 941, make_row 946, keep_bits 955, score_mod 962,
+//        score_form_holds 969, score_factor 975, score_bias 980, KvBounds 984, kv_bounds 988
+//   997  a block of queries
+//  1152  leaf code, continued: lanes.cuh 1154, addresses_recomputed.cuh 1167, layout.cuh 1181, load_matrices.cuh 1237,
+//        mma_16bit.cuh 1248, copy.cuh 1340, words.cuh 1404, queries.cuh 1417
+//  1431  one tile of attention
+//  1459    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
+//  1478    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  1486    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1493  leaf code of decode: stream_k.cuh 1495, head_runs.cuh 1583, copy_pages.cuh 1622, kv_pages.cuh 1739,
+//        kv_ring.cuh 1754, warp_results.cuh 1847, partial_results.cuh 1894, load_rows.cuh 2045
+//  2066  items, and the units that they have
+//  2160  the keys of a tile of Q
+//  2204  one part of an item
+//  2230    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2261    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
+//  2282  parts of an item
+//  2331  the kernel
+//  2337    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2371    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale ·
 // q·k in natural units, and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -134,6 +134,13 @@ DEVICE int uniform(int x) {
 }
 
 DEVICE float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
+
+DEVICE long long uniform_long(long long x) {
+    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
+    return (long long)((unsigned long long)high << 32 | low);
+}
+
+template <class T> DEVICE T* uniform_pointer(T* x) { return (T*)uniform_long((long long)x); }
 
 /// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
 /// the whole loop.
@@ -423,6 +430,7 @@ template <class Params> DEVICE bool in_pool(const Params& params, const PagedKey
 template <class Params> DEVICE float pages_hold(const Params& params, int sequence, int kv_len, int first) {
     const int page = (int)((unsigned long long)first * params.page_magic >> params.page_shift);
     bool holds = true;
+#pragma unroll 4
     for (int key = page * params.page_rows + (int)(threadIdx.x % 32) * params.page_rows; key < kv_len; key += 32 * params.page_rows)
         holds &= in_pool(params, paged_key(params, sequence, key));
     return __all_sync(~0u, holds) ? 1.0f : __int_as_float(0x7fffffff);
@@ -920,7 +928,7 @@ template <class AnyWork> DEVICE Context make_context(const Params& params, const
         query_offset(params, work), params.scale};
 #line 11 "specs/softcap.attn"
     ctx.reciprocal = 1.0f / 50.0f;
-#line 924 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 932 "softcap_decode_bf16_d128_paged_sm_80.cu"
     const float absolute = fabsf(ctx.scale);
     ctx.reach = product_reach(absolute * 0.02f, 0.5f);
     const float product = absolute * absolute * absolute;
@@ -939,7 +947,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
     Row row = {q_idx, h};
 #line 10 "specs/softcap.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 943 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 951 "softcap_decode_bf16_d128_paged_sm_80.cu"
     return row;
 }
 
@@ -947,14 +955,14 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/softcap.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 951 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 959 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // score = cap * tanh(score / cap)
 DEVICE float score_mod(const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 11 "specs/softcap.attn"
     return 50.0f * tanh_branchless(score * ctx.reciprocal);
-#line 958 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 966 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
@@ -1489,22 +1497,22 @@ DEVICE void attend(QueryBlock& block, const Tile& tile, const BlockQueries& quer
 // et al. 2024, section 4): the units of all items, laid out one after the other, are cut into equal runs, one for each thread
 // block, whatever item they are of. Each warp finds its block's run for itself, so that no barrier stands before the first loads.
 
+/// How many runs there are of `total` units: at most sqrt(total most_parts), so that merging what cut items have in parts takes no
+/// longer than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r). Of fewer units than
+/// `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
+DEVICE int count_runs(int total, float most_parts, int few, int fewer) {
+    const float bound = exp2_flushed(0.5f * log2_approximate(fmaxf(total * most_parts, 1.0f)));
+    const int blocks = total < few ? min((int)gridDim.x, fewer) : gridDim.x;
+    return max(min(min(blocks, total), (int)fminf(bound, 1e6f)), 1);
+}
+
 /// All runs: of `size` units, but for the first `longer` ones, which have one more.
 struct Runs {
     int size, longer;
 
     Runs() = default;
 
-    /// Of `total` units. There are at most sqrt(total most_parts) runs, so that merging what cut items have in parts takes no longer
-    /// than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r). Of fewer units than
-    /// `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
-    DEVICE Runs(int total, float most_parts, int few, int fewer) {
-        const float bound = exp2_flushed(0.5f * log2_approximate(fmaxf(total * most_parts, 1.0f)));
-        const int blocks = total < few ? min((int)gridDim.x, fewer) : gridDim.x;
-        const int count = max(min(min(blocks, total), (int)fminf(bound, 1e6f)), 1);
-        size = total / count;
-        longer = total - size * count;
-    }
+    DEVICE Runs(int total, int count) : size(total / count), longer(total - size * count) {}
 
     DEVICE int begin(int block) const { return block * size + min(block, longer); }
 
@@ -1547,6 +1555,12 @@ template <class UnitsOf> struct SequenceUnits {
 
     DEVICE int total() const { return __shfl_sync(~0u, end, 31); }
 
+    /// Whether all sequences have as many units, as far as sums of lanes tell.
+    DEVICE bool alike() const {
+        const int upto = min((int)(threadIdx.x % 32 + 1) * each, sequences), of_first = __shfl_sync(~0u, end, 0);
+        return __all_sync(~0u, end * each == of_first * upto);
+    }
+
     /// The sequence that a unit is of; `first` becomes that one's first unit.
     DEVICE int find(int unit, int& first) const {
         const int lane = __popc(__ballot_sync(~0u, end <= unit));
@@ -1566,56 +1580,175 @@ template <class UnitsOf> struct SequenceUnits {
     }
 };
 
-// ---- copy_pages.cuh
-/// The rows of k, or of v, of one head of a sequence. `pool` is row 0 of page 0; strides are in bytes.
-template <class Params> struct PagedRows {
-    const Params& params;
-    const char* pool;
-    long long page_stride, row_stride;
-    int sequence, kv_len;
-};
+// ---- head_runs.cuh
+/// Runs that don't go on from head to head, where that takes no longer: up to `parts` of each `each` units, of `size` units, but for
+/// the first `longer` ones, which have one more, and the last; others are empty.
+struct HeadRuns : Runs {
+    int each, parts;
 
-/// Starts to load the tile that begins with key `first`; all THREADS threads take part. Rows behind the last key, and the bytes
-/// of a row from VALID_BYTES on, become zeros.
-template <class Tile, int THREADS, int VALID_BYTES, class Params>
-DEVICE void load_paged_tile(unsigned tile, const PagedRows<Params>& rows, int first) {
-#pragma unroll 4
-    for (int index = threadIdx.x; index < Tile::ROWS * Tile::CHUNKS; index += THREADS) {
-        const int row = index / Tile::CHUNKS, chunk = index % Tile::CHUNKS;
-        PagedKey key = {-1, 0};
-        if (first + row < rows.kv_len && chunk * 16 < VALID_BYTES) key = paged_key(rows.params, rows.sequence, first + row);
-        const bool exists = in_pool(rows.params, key);
-        const char* source = rows.pool + (exists ? key.page * rows.page_stride + key.row * rows.row_stride + chunk * 16 : 0);
-        copy_async_or_zero(Tile::place(tile, row, chunk).address, source, exists);
-    }
-}
+    HeadRuns() = default;
 
-// ---- kv_pages.cuh
-/// The keys and values of one head of one sequence in a pool of pages. The interface is that of kv_rows.cuh.
-template <class Params> struct KvPages {
-    PagedRows<Params> keys, values;
-    int kv_len;
-
-    template <class Element>
-    DEVICE KvPages(const Params& params, const Element* k, const Element* v, int sequence, int kv_len)
-        : keys{params, (const char*)k, bytes<Element>(params.k_stride_batch), bytes<Element>(params.k_stride_row), sequence, kv_len},
-          values{params, (const char*)v, bytes<Element>(params.v_stride_batch), bytes<Element>(params.v_stride_row), sequence, kv_len},
-          kv_len(kv_len) {}
-
-    template <class Tile, class Order, int THREADS, int BYTES>
-    DEVICE void load_keys(unsigned target, int first, int) const {
-        load_paged_tile<Tile, THREADS, BYTES>(target, keys, first);
+    /// Up to `count` runs. One that goes on with another head begins anew: nothing is on its way then, for as long as AGAIN units take,
+    /// or half as many where two runs share a multiprocessor, as they do if they aren't `few`. So heads that are `alike` are cut each
+    /// by itself, if no run becomes longer by more.
+    DEVICE HeadRuns(int total, int count, int heads, bool alike, bool few) : Runs(total, count), each(total), parts(ALL) {
+        constexpr int AGAIN = 4;
+        if (!alike || heads > count || total >= SMALL) return;
+        const int of_head = small_quotient(total, heads), most = small_quotient(count, heads);
+        const int longest = small_quotient(of_head + most - 1, most);
+        if (of_head * heads != total || longest > size + (few ? AGAIN : AGAIN / 2)) return;
+        each = of_head;
+        parts = most;
+        size = longest;
+        longer = 0;
     }
 
-    template <class Tile, class Order, int THREADS, int BYTES>
-    DEVICE void load_values(unsigned target, int first, int) const {
-        load_paged_tile<Tile, THREADS, BYTES>(target, values, first);
+    DEVICE int begin(int block) const {
+        const int before = small_quotient(block, parts);
+        return before * each + min(Runs::begin(block - before * parts), each);
+    }
+
+    /// The thread block whose run a unit is in.
+    DEVICE int owner(int unit) const {
+        const int before = unit / each;
+        return before * parts + Runs::owner(unit - before * each);
     }
 
 private:
-    template <class Element> static DEVICE long long bytes(long long stride) {
-        return stride * (long long)sizeof(Element);
+    static constexpr int ALL = 1 << 20;    // more runs than there are
+    static constexpr int SMALL = 1 << 21;  // below, small_quotient is exact
+};
+
+// ---- copy_pages.cuh
+// Tiles of K and V from a cache in pages. A warp looks up the rows that its own lanes copy, a lane for each row, once for K and V, and one
+// tile ahead: nothing waits for the table but the first tile. There are no branches.
+
+/// Which rows of KEYS keys a warp copies, in tiles of ROWS keys whose rows have up to CHUNKS chunks: STEP rows at once, by LANES lanes each.
+template <int KEYS, int ROWS, int THREADS, int CHUNKS> struct WarpRows {
+    static constexpr int LANES = CHUNKS >= 8 ? 8 : CHUNKS >= 4 ? 4 : 2, AT_ONCE = 32 / LANES;
+    static constexpr int STEP = THREADS / LANES < ROWS ? THREADS / LANES : ROWS;
+    static constexpr int LOOK_UPS = ((KEYS + STEP - 1) / STEP * AT_ONCE + 31) / 32;  // of a lane
+
+    /// The row that this lane looks up.
+    static DEVICE int own(int look_up) {
+        const unsigned index = threadIdx.x % 32 + 32 * look_up;
+        return index / AT_ONCE * STEP + threadIdx.x / 32 * AT_ONCE + index % AT_ONCE;
     }
+
+    /// Whether the warp copies rows at all: more than THREADS / LANES there are none for.
+    static DEVICE bool some() { return THREADS / LANES <= STEP || threadIdx.x / LANES < STEP; }
+
+    /// Where row `row` of the tile's STEP rows from a multiple of STEP on was looked up: number of the look-up times 32, and lane.
+    static DEVICE unsigned place(int first) { return (unsigned)first / STEP * AT_ONCE + threadIdx.x % 32 / LANES; }
+};
+
+/// Where the rows of a tile are, and what was asked for of the next one. `table` has the sequence's pages, one entry at least.
+template <class Params, class WarpRows> struct PagePlaces {
+    using Shares = WarpRows;
+    static constexpr int LOOK_UPS = Shares::LOOK_UPS;
+
+    const Params& params;
+    const int* table;
+    int kv_len;
+    int first;                // key of the tile
+    PagedKey keys[LOOK_UPS];  // page -1: there is no such key, or page
+    int pages[LOOK_UPS];      // of the next tile
+
+    DEVICE PagePlaces(const Params& params, const int* table, int kv_len) : params(params), table(table), kv_len(kv_len) {}
+
+    /// Asks for the pages of the next tile.
+    DEVICE void ask(const Tile& next) {
+        UNROLL for (int i = 0; i < LOOK_UPS; ++i) pages[i] = __ldg(table + entry(key(next, i)));
+    }
+
+    /// The tile that was asked for becomes the one that is loaded.
+    DEVICE void take(const Tile& tile) {
+        first = tile.kv_first;
+        UNROLL for (int i = 0; i < LOOK_UPS; ++i) {
+            const bool exists = tile.kind != EMPTY && first + Shares::own(i) < kv_len && (unsigned)pages[i] < (unsigned)params.pages;
+            const unsigned own = key(tile, i);
+            keys[i] = {exists ? pages[i] : -1, (int)(own - entry(own) * params.page_rows)};
+        }
+    }
+
+private:
+    /// Beyond the last key the last one: no other entry of the table need be there.
+    DEVICE unsigned key(const Tile& tile, int i) const { return max(min(tile.kv_first + Shares::own(i), kv_len - 1), 0); }
+
+    DEVICE unsigned entry(unsigned key) const { return (unsigned)(key * params.page_magic >> params.page_shift); }
+};
+
+/// As copy_async_or_zero, of a row at `place`: nothing is read where that is negative. Told a size that is computed, ptxas 13.0 adds what it
+/// lacks of 16 to the address.
+DEVICE void copy_async_of_place(unsigned target, const void* source, long long place) {
+    asm volatile("{\n.reg .pred none;\nsetp.lt.s32 none, %2, 0;\ncp.async.cg.shared.global [%0], [%1], 16, none;\n}" ::"r"(target), "l"(source),
+                 "r"((int)(place >> 32)));
+}
+
+/// The rows of k, or of v, of one head. `pool` is row 0 of page 0; strides are in bytes.
+struct PagedRows {
+    const char* pool;
+    long long page_stride, row_stride;
+
+    /// Starts to load the tile that begins with key `first`; all THREADS threads take part. Rows that there aren't, and the bytes of a
+    /// row from VALID_BYTES on, become zeros.
+    template <class Tile, int VALID_BYTES, class Places>
+    DEVICE void load(unsigned tile, const Places& places, int first) const {
+        using Shares = typename Places::Shares;
+        constexpr int LANES = Shares::LANES, LOOK_UPS = Shares::LOOK_UPS;
+        long long own[LOOK_UPS];
+        UNROLL for (int i = 0; i < LOOK_UPS; ++i) {
+            const PagedKey& key = places.keys[i];
+            own[i] = key.page < 0 ? -1 : (unsigned)key.page * page_stride + (unsigned)key.row * row_stride;
+        }
+        const unsigned lane = threadIdx.x % LANES;
+        const char* const column_of_lane = pool + lane * 16;
+        UNROLL for (int start = 0; start < Tile::ROWS; start += Shares::STEP) {
+            const unsigned row = start + threadIdx.x / LANES, place = Shares::place(first - places.first + start);
+            if (!Shares::some() || (start + Shares::STEP > Tile::ROWS && row >= Tile::ROWS)) break;
+            const long long from = __shfl_sync(~0u, own[LOOK_UPS == 1 ? 0 : place / 32], place % 32);
+            const char* const source = column_of_lane + from;
+            UNROLL for (int column = 0; column < Tile::CHUNKS; column += LANES) {
+                const unsigned chunk = column + lane;
+                if (column + LANES > Tile::CHUNKS && chunk >= Tile::CHUNKS) break;
+                const bool padding = (column + LANES) * 16 > VALID_BYTES && chunk * 16 >= VALID_BYTES;
+                copy_async_of_place(Tile::place(tile, row, chunk).address, source + column * 16, padding ? -1 : from);
+            }
+        }
+    }
+};
+
+/// The tiles of a range, whose pages are asked for while those of the one before are loaded. The interface is that of LiveTiles.
+template <class Tiles, class Kv> struct PagedTiles {
+    Tiles& tiles;
+    Kv& kv;
+    Tile next;
+
+    DEVICE PagedTiles(Tiles& tiles, Kv& kv) : tiles(tiles), kv(kv), next(tiles.advance()) { kv.places.ask(next); }
+
+    /// Its rows are those that kv loads until the next call.
+    DEVICE Tile advance() {
+        const Tile tile = next;
+        kv.places.take(tile);
+        next = tiles.advance();
+        kv.places.ask(next);
+        return tile;
+    }
+};
+
+// ---- kv_pages.cuh
+/// The keys and values of one head of one sequence in a pool of pages. The interface is that of kv_rows.cuh; `places` says whose tile is
+/// loaded.
+template <class Places> struct KvPages {
+    Places places;
+    PagedRows keys, values;
+    int kv_len;
+
+    template <class Tile, class Order, int THREADS, int BYTES>
+    DEVICE void load_keys(unsigned target, int first, int) const { keys.load<Tile, BYTES>(target, places, first); }
+
+    template <class Tile, class Order, int THREADS, int BYTES>
+    DEVICE void load_values(unsigned target, int first, int) const { values.load<Tile, BYTES>(target, places, first); }
 };
 
 // ---- kv_ring.cuh
@@ -1819,8 +1952,8 @@ template <int THREADS, int COLUMNS> struct MergeRoom {
 };
 
 /// Starts to load O of parts [first, end), rows [begin, begin + rows).
-template <int THREADS, int COLUMNS>
-DEVICE void load_parts(const Parts<COLUMNS>& parts, float* target, int first, int end, int begin, int rows) {
+template <int THREADS, int COLUMNS, class AnyParts>
+DEVICE void load_parts(const AnyParts& parts, float* target, int first, int end, int begin, int rows) {
     const int quads = rows * (COLUMNS / 4);  // of a part, which follow each other
 #pragma unroll 4
     for (int i = threadIdx.x; i < (end - first) * quads; i += THREADS) {
@@ -1861,8 +1994,8 @@ DEVICE void weigh_parts(const Room& room, int count, int begin, int rows, Sink s
 /// Merges rows [0, rows) of all parts: O, the sum of the parts' rows, each weighted by its share of l, and lse = m + log(l), go
 /// to `store(row, column, four columns)` and `store_lse(row, m, l)`. `sink(row)`: a logit that takes part in l alone. `shared` has
 /// `room` floats: all that fits is on its way at once, since one block alone must bring it.
-template <int THREADS, int COLUMNS, class Sink, class Store, class StoreLse>
-DEVICE void merge_parts(const Parts<COLUMNS>& parts, int rows, float* shared, int room_floats, Sink sink, Store store,
+template <int THREADS, int COLUMNS, class AnyParts, class Sink, class Store, class StoreLse>
+DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room_floats, Sink sink, Store store,
                         StoreLse store_lse) {
     using Room = MergeRoom<THREADS, COLUMNS>;
     const Room room(shared, room_floats, rows, parts.count);
@@ -1870,7 +2003,7 @@ DEVICE void merge_parts(const Parts<COLUMNS>& parts, int rows, float* shared, in
     NO_UNROLL for (int begin = 0; begin < rows; begin += room.rows) {
         const int here = min(room.rows, rows - begin), quads = here * Room::QUADS;
         __syncthreads();  // all have left what was there
-        load_parts<THREADS>(parts, room.out, 0, room.parts, begin, here);
+        load_parts<THREADS, COLUMNS>(parts, room.out, 0, room.parts, begin, here);
         NO_UNROLL for (int i = threadIdx.x; i < here * count; i += THREADS) {
             const int row = small_quotient(i, count);
             const long long place = parts.place(i - row * count, 1) + begin + row;
@@ -1900,7 +2033,7 @@ DEVICE void merge_parts(const Parts<COLUMNS>& parts, int rows, float* shared, in
             }
             if (end == count) break;
             __syncthreads();  // all have left what the next parts take the place of
-            load_parts<THREADS>(parts, room.out, end, min(end + room.parts, count), begin, here);
+            load_parts<THREADS, COLUMNS>(parts, room.out, end, min(end + room.parts, count), begin, here);
         }
         UNROLL for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {
             const int quad = threadIdx.x + i * THREADS;
@@ -2104,10 +2237,18 @@ DEVICE void attend_part(const Params& params, const Rows& rows, QueryBlock& bloc
     };
     const int kv_head = work.head;
     // Where K and V are.
-    const KvPages<Params> kv(params, params.k + kv_head * params.k_stride_head, params.v + kv_head * params.v_stride_head,
-                             work.sequence, work.kv_len);
+    const int* table = uniform_pointer(work.kv_len > 0 ? params.block_table + (long long)work.sequence * params.max_blocks
+                                                       : params.kv_lens);  // without keys none of it is used
+    using Places = PagePlaces<Params, WarpRows<BLOCK_KV, KTile::ROWS, THREADS, (KTile::CHUNKS > VTile::CHUNKS ? KTile::CHUNKS : VTile::CHUNKS)>>;
+    auto rows_of = [&](const Element* pool, long long head_stride, long long page_stride, long long row_stride) {
+        const long long bytes = sizeof(Element);
+        return PagedRows{(const char*)uniform_pointer(pool + kv_head * head_stride), page_stride * bytes, row_stride * bytes};
+    };
+    KvPages<Places> kv = {Places(params, table, work.kv_len), rows_of(params.k, params.k_stride_head, params.k_stride_batch, params.k_stride_row),
+                          rows_of(params.v, params.v_stride_head, params.v_stride_batch, params.v_stride_row), work.kv_len};
     auto kind_of = [&](int kv_first, int kv_last) { return GroupBlock{block, rows}.kind(kv_first, kv_last); };
-    LiveTiles<KvOrder, false, decltype(kind_of)> tiles(part, work.kv_len, kind_of);
+    LiveTiles<KvOrder, false, decltype(kind_of)> found(part, work.kv_len, kind_of);
+    PagedTiles<decltype(found), decltype(kv)> tiles(found, kv);
     KvRing<STAGES, CHUNKS, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(kv),
            decltype(tiles)>
         ring(kv, tiles, queries + QTile::BYTES, load_queries);
@@ -2164,7 +2305,7 @@ DEVICE void merge(const Params& params, const QueryBlock& block, const Rows& row
     auto sink = [&](int row) {
         return block.sink_of([&] { return make_row(params, block.context, rows.q_idx(row), rows.head_of(row)); });
     };
-    merge_parts<THREADS>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, sink, store, store_lse);
+    merge_parts<THREADS, VALUE_HEAD_DIM>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, sink, store, store_lse);
 }
 
 /// x, which is the same in all threads: where the accumulators of wide heads leave no registers for it, in shared memory. All
@@ -2183,7 +2324,7 @@ template <class T> DEVICE const T& kept(const T& x) {
 
 /// A thread block's run of units.
 struct Run {
-    Runs all;
+    HeadRuns all;
     int begin, end;
 };
 
@@ -2196,7 +2337,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) softcap_decode
     // Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
     const SequenceUnits all(params.batch, [&](int sequence) { return sequence_units(params, sequence); });
     const int total = all.total();
-    const Runs runs(total, params.most_parts, params.few_units, params.fewer_runs);
+    const int count = count_runs(total, params.most_parts, params.few_units, params.fewer_runs);
+    const HeadRuns runs(total, count, params.batch * params.num_kv_heads, all.alike(), total < params.few_units);
     const Run found = {runs, uniform(runs.begin(block_index())), uniform(runs.begin(block_index() + 1))};
     if (found.begin >= total) return;
     int sequence_first;
@@ -2244,6 +2386,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) softcap_decode
                                                  item.first, item.first + 1, 1};
         const Parts<VALUE_HEAD_DIM> of_runs = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, owners,
                                                2 * first_owner + 1, 2 * first_owner + 2, 2};
-        merge(params, block, rows, SPLITS > 0 ? of_splits : of_runs, shared);
+        const auto& parts = SPLITS > 0 ? of_splits : of_runs;
+        merge(params, block, rows, parts, shared);
     }
 }
