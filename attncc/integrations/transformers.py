@@ -178,6 +178,9 @@ def attention(  # noqa: PLR0917  (transformers' order)
         raise refused(
             "A714", "attention weights are never built", expected="output_attentions=False", came="True", help=help
         )
+    if given.get("cache") is not None:
+        help = "`with paged(model):` has them, from attncc.integrations.transformers"
+        raise refused("A714", "paged caches have a context of their own", expected="no cache=", came="one", help=help)
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     if isinstance(attention_mask, Mask) and key.shape[2] > attention_mask.shape[-1]:
         what = f"{attention_mask.model} adds keys after its mask was made"
