@@ -15,7 +15,7 @@ class Machine:
     `flops`: what a kernel reaches on one GPU, in FLOP/s. `nvlink` and `network`: bytes/s that one GPU receives, and at
     the same time sends, within its node and from other nodes. The defaults are of H100 SXM nodes: 650 TFLOP/s forward,
     360 GB/s, one 400 Gbit/s adapter for each GPU. `launch`: seconds that one more launch takes, of the host and
-    until its last thread blocks are done.
+    until its last thread blocks are done, by timelines of two H200s (docs/notebook/2026-11-several-gpus.md).
     """
 
     ranks: int

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ..problem import Problem
 
 _KEY_BITS = 31  # of the number of a key, which is below 2**30
+SWIZZLE_ROWS = 8  # of an atom of the 128-byte swizzle
 
 
 class Division(NamedTuple):
@@ -26,6 +27,11 @@ def box_rows(block_kv: int, problem: Problem) -> int:
     """The rows of a tile of keys that surely lie in one page: what one load by TMA brings. Tiles begin at multiples of
     their size, so without pages these are all."""
     return block_kv if problem.page is None else gcd(block_kv, problem.page)
+
+
+def fits_boxes(block_kv: int, problem: Problem) -> bool:
+    """Whether such a load is whole groups of rows, after which the swizzle of a tile repeats."""
+    return box_rows(block_kv, problem) % SWIZZLE_ROWS == 0
 
 
 def page_fields(block_kv: int, problem: Problem, pages: int) -> dict[str, int]:

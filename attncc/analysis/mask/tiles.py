@@ -22,7 +22,7 @@ from .plain import plain
 from .values import WRAPS, Truth
 
 _ANY_KEYS = 1 << 30  # a range of keys is no longer
-_ROW_KEYS = 64  # of the tiles in which a row alone is looked at: bounds go over all keys, whatever it is
+_ROW_KEYS = 64  # of tiles of one row. What is asked of them are bounds in keys, which no size of tiles changes
 _MOST_PAIRS = 4096  # of limits that are compared, to tell whether a row keeps some key
 _MOST_DEEP = 48  # levels of what rules say of a tile: deeper ones take the CUDA compiler minutes
 _MOST_SEARCHES = 16  # by the bounds of a block: each is some hundred instructions in every kernel, and takes turns

@@ -33,8 +33,10 @@ MOST_BLOCKS = 512  # of a launch: each has a counter
 _MERGED_ROWS = 32  # of one part, which are merged in the time that a tile takes
 _SHORT_RUN = 16  # tiles of one row: up to here, one thread block a multiprocessor reads as fast as two
 _SHORT_RUN_ROWS = 2  # that make that one tile longer: the more there are to merge, the fewer parts there should be
-_AGAIN = 4  # tiles, in the time that a run takes to begin with another head: as `HeadRuns` (head_runs.cuh) has it
-_ANY_NUMBER = 1e30  # of parts: more than there are ever
+# Tiles, in the time that a run takes to begin with another head: 2.7 us where a tile of 64 keys took 0.7, on one H200
+# (docs/notebook/2026-11-serving.md). AGAIN of `HeadRuns` (head_runs.cuh) is the same number.
+_AGAIN = 4
+ANY_NUMBER = 1e30  # of parts: more than there are ever
 _FLOAT_BYTES, _LANES, _ALIGNMENT = 4, 32, 128
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
 
@@ -183,7 +185,7 @@ class Decode(PortableForward):
     def shared_out(self, problem: Problem, multiprocessors: int) -> dict[str, int | float]:
         """How rows are shared out: `GroupSlots` (group_rows.cuh), `Runs` (stream_k.cuh)."""
         group, rows = problem.group, self.slot_rows(problem)
-        most_parts = _ANY_NUMBER if self.splits else max(self.items(problem), 1) * _MERGED_ROWS / max(rows, 1)
+        most_parts = ANY_NUMBER if self.splits else max(self.items(problem), 1) * _MERGED_ROWS / max(rows, 1)
         inverse = min(-(-(2**32) // group), 2**32 - 1)
         few = 0 if self.splits else multiprocessors * (_SHORT_RUN + rows // _SHORT_RUN_ROWS)
         runs = {"most_parts": most_parts, "few_units": few, "fewer_runs": multiprocessors}

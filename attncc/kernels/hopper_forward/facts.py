@@ -9,7 +9,7 @@ from ...ir import Load, walk
 from ...problem import Problem
 from ..facts import ForwardFacts
 from ..hopper.panels import PANEL_BYTES, STEP_BYTES, WARPGROUP_ROWS, WARPGROUP_WARPS
-from ..pages import box_rows
+from ..pages import fits_boxes
 from ..products import Product
 from ..shared import Parts
 
@@ -24,7 +24,6 @@ _READING_REGISTERS = {1: 136, 2: 56, 3: 56, 4: 64}
 _CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
 _OTHER_REGISTERS, _LOW_PRESSURE_OTHER_REGISTERS = 96, 72
 _MOST_REGISTERS = 240
-SWIZZLE_ROWS = 8
 
 
 class HopperForward(ForwardFacts):
@@ -33,8 +32,7 @@ class HopperForward(ForwardFacts):
     other_registers = 24
 
     def fits_pages(self, problem: Problem) -> bool:
-        """Boxes of TMA are whole groups of 8 rows, after which the swizzle of a tile repeats."""
-        return box_rows(self.plan.block_kv, problem) % SWIZZLE_ROWS == 0
+        return fits_boxes(self.plan.block_kv, problem)
 
     @property
     def template(self) -> str:

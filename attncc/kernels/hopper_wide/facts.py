@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ...problem import Problem
 from ...schedule.plan import FRAGMENT
-from ..decode.facts import Decode
+from ..decode.facts import ANY_NUMBER, Decode
 from ..hopper.panels import PANEL_COLUMNS, STEP, WARPGROUP_WARPS
-from ..pages import box_rows
+from ..pages import fits_boxes
 from ..parameters import Parameter, ints
 from ..products import Product
 from ..shared import Parts
@@ -31,11 +31,9 @@ from .shared import (
 if TYPE_CHECKING:
     from ..instruction_cost import Steps
 
-_SWIZZLE_ROWS = 8
-_ANY_NUMBER = 1e30  # of parts: more than there are ever
-_MOST_UNITS = 2**31 - 1
+_MOST_UNITS = 2**31 - 1  # an int on the device: all calls have few units then
 # What a thread block's second part takes besides its own tiles, by times of an H200 (docs/notebook/2026-11-serving.md):
-# loads begin anew, its rows are stored and merged.
+# loads begin anew, its rows are stored and merged. In tiles, and for head dims 576 and 512, the only ones timed.
 _PART_TILES = 4
 _MANY_KEYS = 4096  # the fewest that both kernels were timed with at 16 rows
 
@@ -66,8 +64,7 @@ class HopperWide(Decode):
         return problem.kv_len >= _MANY_KEYS
 
     def fits_pages(self, problem: Problem) -> bool:
-        """Boxes of TMA are whole groups of 8 rows, after which the swizzle of a tile repeats."""
-        return box_rows(self.plan.block_kv, problem) % _SWIZZLE_ROWS == 0
+        return fits_boxes(self.plan.block_kv, problem)
 
     # ------------------------------------------------------------ the kernel
 
@@ -162,7 +159,7 @@ class HopperWide(Decode):
     def shared_out(self, problem: Problem, multiprocessors: int) -> dict[str, int | float]:
         """Among all thread blocks: those that have parts of an item share its rows to merge them, so that it takes as
         long however many they are. Or among those that have an equal part of one item each."""
-        shared = super().shared_out(problem, multiprocessors) | {"most_parts": _ANY_NUMBER, "item_parts": 1}
+        shared = super().shared_out(problem, multiprocessors) | {"most_parts": ANY_NUMBER, "item_parts": 1}
         parts = self._equal_parts(problem, multiprocessors)
         if parts > 0:
             runs = parts * self.items(problem)
