@@ -37,7 +37,8 @@ def paged(model: Any) -> Iterator[None]:
     AttnccError A714 before transformers 5.21, which hands over other arguments.
     """
     if Version(transformers.__version__) < Version(OLDEST):
-        raise refused("A714", "continuous batching", expected=f"transformers {OLDEST}", came=transformers.__version__)
+        came, help = transformers.__version__, "pip install -U transformers"
+        raise refused("A714", "continuous batching", expected=f"transformers {OLDEST} or newer", came=came, help=help)
     before = model.config._attn_implementation
     model.config._attn_implementation = PAGED
     try:

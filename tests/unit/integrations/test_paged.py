@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -64,6 +65,33 @@ def test_more_tokens_compile_nothing() -> None:
     before = cache.traces
     by(model, "attncc", lambda model: together(model, max_batch_tokens=16))
     assert cache.traces == before
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("window", [None, 4])
+def test_rows_of_a_packed_call(causal: bool, window: int | None) -> None:
+    """More keys than queries, as many, one sequence without queries; and rows of nobody, as padded calls have."""
+    bounds = torch.tensor([0, 3, 8, 8], dtype=torch.int32), torch.tensor([0, 9, 14, 16], dtype=torch.int32)
+    torch.manual_seed(0)
+    q, k, v = torch.randn(1, 4, 10, 8), torch.randn(1, 2, 19, 8), torch.randn(1, 2, 19, 8)
+    given = {"is_causal": causal, "sliding_window": window, "cu_seq_lens_q": bounds[0], "cu_seq_lens_k": bounds[1]}
+    out, _ = paged_attention(torch.nn.Module(), q, k, v, None, **given)
+    for (first, end), (first_k, end_k) in zip(*map(pairwise, bounds), strict=True):
+        place = torch.arange(end - first)[:, None] + (end_k - first_k) - (end - first)
+        distance = place - torch.arange(end_k - first_k)
+        kept = (distance >= 0) if causal else torch.ones_like(distance, dtype=torch.bool)
+        kept = kept if window is None else kept & (distance.abs() < window)
+        own = k[:, :, first_k:end_k], v[:, :, first_k:end_k]
+        attention = torch.nn.functional.scaled_dot_product_attention
+        expected = attention(q[:, :, first:end], *own, attn_mask=kept, enable_gqa=True)
+        torch.testing.assert_close(out[:, first:end], expected.transpose(1, 2), atol=2e-6, rtol=2e-5)
+    assert (out[:, 8:] == 0).all()
+
+
+def test_before_continuous_batching_was_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformers, "__version__", "5.20.1")
+    with pytest.raises(AttnccError, match=r"A714[\s\S]*5\.21 or newer[\s\S]*pip install"), integration.paged(object()):
+        pass
 
 
 def test_outside_continuous_batching() -> None:
