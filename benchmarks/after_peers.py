@@ -6,7 +6,7 @@
 cuDNN changes options of a libnvrtc that it shares, so kernels once depended on who had compiled before. Each benchmark
 runs twice, our kernels alone, with an empty kernel cache: "clean" in a new process, "after" in one that ran the peers
 forward and backward. A peer that isn't installed is named. `ratio` is the time after over the clean one: 1, but for
-noise. All take about 200 s.
+noise. All should take about 200 s (an estimate: it hasn't run on a GPU).
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from attncc.bench.peers import fa4_call, sdpa_call
 
 from .measure import RESULTS, table, write
 
@@ -31,41 +34,30 @@ ARGUMENTS = {
 }
 
 
-def cudnn(q: Any, k: Any, v: Any) -> Any:
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.nn.functional import scaled_dot_product_attention
-
-    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-        return scaled_dot_product_attention(q, k, v)
-
-
-def flex(q: Any, k: Any, v: Any) -> Any:
+def peers() -> dict[str, Callable[[], Callable[..., Any]]]:
+    """What makes each peer's function of q, k and v, any layout: only that it runs matters."""
     import torch
+    from torch.nn.attention import SDPBackend
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention)(q, k, v)
-
-
-def fa4(q: Any, k: Any, v: Any) -> Any:
-    from flash_attn.cute import flash_attn_func
-
-    return flash_attn_func(*(x.transpose(1, 2) for x in (q, k, v)))[0]
-
-
-PEERS: tuple[Callable[..., Any], ...] = (cudnn, flex, fa4)
+    return {
+        "cuDNN": partial(sdpa_call, SDPBackend.CUDNN_ATTENTION),
+        "FlexAttention": lambda: torch.compile(flex_attention),
+        "FlashAttention-4": fa4_call,
+    }
 
 
 def run_peers() -> None:
     """All peers, forward and backward; what isn't installed is said."""
     import torch
 
-    for peer in PEERS:
+    for name, made in peers().items():
         shape = 1, 4, 512, 128
         qkv = [torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
         try:
-            peer(*qkv).sum().backward()
+            made()(*qkv).sum().backward()
         except ImportError as error:
-            print(f"{peer.__name__} did not run: {error}", flush=True)
+            print(f"{name} did not run: {error}", flush=True)
     torch.cuda.synchronize()
 
 
