@@ -41,6 +41,11 @@ class Arriving(Protocol):
     heads: tuple[Heads, ...]
 
     @property
+    def early(self) -> tuple[Tensor, Tensor]:
+        """K and V as launches read them that need own rows alone: they may begin before the others have come."""
+        ...
+
+    @property
     def complete(self) -> bool: ...
 
     def wait(self, group: int) -> None: ...
@@ -48,12 +53,13 @@ class Arriving(Protocol):
 
 @dataclass(frozen=True)
 class Call:
-    """A call of all heads of k, or of some."""
+    """A call of all heads of k, or of some. `is_early`: of launches that need own rows of K and V alone."""
 
     whole_q: Tensor
     arriving: Arriving
     options: Options
     heads: Heads | None = None
+    is_early: bool = False
 
     @property
     def head_axis(self) -> int:
@@ -71,15 +77,19 @@ class Call:
 
     @property
     def k(self) -> Tensor:
-        return self.heads_of(self.arriving.k)
+        return self.heads_of(self.arriving.early[0] if self.is_early else self.arriving.k)
 
     @property
     def v(self) -> Tensor:
-        return self.heads_of(self.arriving.v)
+        return self.heads_of(self.arriving.early[1] if self.is_early else self.arriving.v)
 
     def of(self, heads: Heads) -> Call:
         """The same of some heads."""
         return self if heads == (0, self.kv_heads) else replace(self, heads=heads)
+
+    def early(self) -> Call:
+        """The same of launches that need own rows of K and V alone."""
+        return replace(self, is_early=True)
 
     def heads_of(self, x: Tensor, axis: int | None = None) -> Tensor:
         """Of a tensor with all heads, of q or of k, on this axis."""

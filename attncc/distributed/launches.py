@@ -129,7 +129,7 @@ class ByOffset:
         def launch_here() -> None:
             for run in self._here:
                 with lanes.next():
-                    self._forward(whole, run, out, lse)
+                    self._forward(whole.early(), run, out, lse)
 
         if first:
             launch_here()
@@ -168,7 +168,7 @@ class ByOffset:
         """
         call, lanes = Call(given.q, arriving, options), self._lanes.begin(arriving, self._count(arriving))
         work = _Backward(given, back, repeats, several=self._count(arriving) > 1)
-        own: Iterable[tuple[Tensor, Tensor]] = (self._in_lane(lanes, work, call, run) for run in self._here)
+        own: Iterable[tuple[Tensor, Tensor]] = (self._in_lane(lanes, work, call.early(), run) for run in self._here)
         if not arriving.complete:
             own = list(own)
         for number, heads in enumerate(arriving.heads):

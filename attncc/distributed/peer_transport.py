@@ -37,11 +37,24 @@ class _Form(NamedTuple):
     heads: tuple[Heads, ...]
 
 
-class _Fetch(NamedTuple):
-    """Of one form: K and V in the slot, own rows of either in them by run, and what goes to whom of which heads."""
+class _Whole(NamedTuple):
+    """K and V of full length, and own rows of either in them, by run."""
 
-    whole: Pair
+    pair: Pair
     own: tuple[list[Tensor], list[Tensor]]
+
+
+class _Alone(NamedTuple):
+    """Own rows, and zeros: of k and v of these shapes, in this type."""
+
+    of: tuple[Any, ...]
+    whole: _Whole
+
+
+class _Fetch(NamedTuple):
+    """Of one form: what lies in the slot, and what goes to whom of which heads."""
+
+    whole: _Whole
     sent: list[list[tuple[int, Prepared, Prepared]]]  # of each group of heads: receiver, moves of k, of v
 
 
@@ -58,6 +71,8 @@ class PeerExchange(Exchange):
         self._memory, self.engine = memory, memory.engine
         self._number, ranks = next(_numbers), range(dist.get_world_size(group))
         self._forms: dict[_Form, Any] = {}
+        self._has_early = bool(plan.local_rows(self.rank, mask).any())
+        self._alone: _Alone | None = None
         coming = [run for rows in self.first.coming for run in rows.runs]
         self._unneeded = RowRuns(others([*self._own.runs, *coming], self._rows), device)
         # Where rows that go to each rank lie here and there, and how many rows of each owner each rank gets.
@@ -87,14 +102,19 @@ class PeerExchange(Exchange):
                 for prepared, x in zip(both, (k, v), strict=True):
                     engine.copy(prepared, x.data_ptr())
                 turn.copied(receiver, number)
-        self._write_own(turn, found, k, v)
+        if not turn.is_mine((self._number, k.shape, v.shape, k.dtype)):
+            for x in found.whole.pair:  # nobody writes there as long as these tensors have the slot
+                self._unneeded.zero(x, self.axis)
+        self._write_own(found.whole, k, v)
+        early = self._own_alone(k, v) if self._has_early else None
         self.first.count(self._row_bytes(k) + self._row_bytes(v))
 
         def arrive(group: int) -> None:
             for sender in self._senders:
                 turn.arrived(sender, group)
 
-        return Fetched(found.whole[0], found.whole[1], heads, arrive, turn.done)
+        whole_k, whole_v = found.whole.pair
+        return Fetched(whole_k, whole_v, heads, arrive, done=turn.done, early=early)
 
     def _layout(self, k: Tensor, v: Tensor) -> tuple[tuple[int, int], int]:
         """Where K and V begin in a slot, and the bytes of both."""
@@ -120,7 +140,7 @@ class PeerExchange(Exchange):
                 .view(with_rows(x, self.axis, self._rows))
                 for x, begin in zip((k, v), begins, strict=True)
             ]
-            own = [[x.narrow(self.axis, begin, end - begin) for begin, end in self._own.runs] for x in whole]
+            own = self._with_own((whole[0], whole[1]))
         engine, sent = self.engine, []
         for some in form.heads:
             of_group = []
@@ -133,7 +153,7 @@ class PeerExchange(Exchange):
                     ]
                     of_group.append((receiver, both[0], both[1]))
             sent.append(of_group)
-        return _Fetch((whole[0], whole[1]), (own[0], own[1]), sent)
+        return _Fetch(own, sent)
 
     def _moves(self, x: Tensor, whole: Tensor, heads: Heads, going: list[tuple[int, Rows]], at: int) -> list[Move]:
         """Of some heads and rows of own ones, to where they stand in one that lies as `whole` does, at this address."""
@@ -150,18 +170,31 @@ class PeerExchange(Exchange):
             found += moves(shape, x.stride(), whole.stride(), size, offsets)
         return found
 
-    def _write_own(self, turn: Turn, found: _Fetch, k: Tensor, v: Tensor) -> None:
-        """Own rows; zeros where nobody writes, the first time that these tensors have the slot."""
-        if not turn.is_mine((self._number, k.shape, v.shape, k.dtype)):
-            for x in found.whole:
-                self._unneeded.zero(x, self.axis)
-        for x, whole, own in zip((k, v), found.whole, found.own, strict=True):
+    def _own_alone(self, k: Tensor, v: Tensor) -> Pair:
+        """Own rows and zeros, for launches that begin before others' rows have come: tiles at the edge of what they
+        need hold those. In the slot they are of an earlier call until then, perhaps of another type, and a NaN among
+        them isn't 0 when multiplied by 0.
+        """
+        of = k.shape, v.shape, k.dtype
+        if self._alone is None or self._alone.of != of:
+            with torch.inference_mode(mode=False):
+                self._alone = _Alone(of, self._with_own((self._whole(k), self._whole(v))))
+        else:
+            self._write_own(self._alone.whole, k, v)
+        return self._alone.whole.pair
+
+    def _with_own(self, pair: Pair) -> _Whole:
+        own = [[x.narrow(self.axis, begin, end - begin) for begin, end in self._own.runs] for x in pair]
+        return _Whole(pair, (own[0], own[1]))
+
+    def _write_own(self, into: _Whole, k: Tensor, v: Tensor) -> None:
+        for x, whole, own in zip((k, v), into.pair, into.own, strict=True):
             if len(own) > MOST_RUNS:
                 self._own.write(whole, self.axis, x)
                 continue
             sizes = [end - begin for begin, end in self._own.runs]
-            for into, part in zip(own, x.split(sizes, self.axis), strict=True):
-                copy(into, part)
+            for rows, part in zip(own, x.split(sizes, self.axis), strict=True):
+                copy(rows, part)
 
     # ------------------------------------------------------------ gradients
 

@@ -27,7 +27,8 @@ Pair = tuple[Tensor, Tensor]  # of k and of v
 class Fetched:
     """K and V in logical order, of full length: own rows, zeros where none are needed, and the others' after `wait`.
 
-    After `done` nothing reads them: their memory may be another call's then.
+    Until then these are finite in `early`, and may be anything in `k` and `v`. After `done` nothing reads them: their
+    memory may be another call's then.
     """
 
     def __init__(
@@ -36,9 +37,11 @@ class Fetched:
         v: Tensor,
         heads: Sequence[Heads],
         arrive: Callable[[int], None] | None,
+        *,
         done: Callable[[], None] | None = None,
+        early: Pair | None = None,
     ) -> None:
-        self.k, self.v, self.heads = k, v, tuple(heads)
+        self.k, self.v, self.heads, self.early = k, v, tuple(heads), early or (k, v)
         self._arrive, self._done = arrive, done
         self._there = 0  # groups of heads
 
