@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.argument("files", nargs=-1, required=True, type=SPEC_FILE)
 @click.option(
     "-o",
+    "--output",
     "out",
     type=click.Path(file_okay=False, path_type=Path),
     default="generated",
