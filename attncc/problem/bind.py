@@ -27,7 +27,7 @@ def bind(signature: Signature, call: Call) -> Problem:
     AttnccError A6xx for the first argument that doesn't suit the kernel.
     """
     check_layout(call.layout)
-    check_names(signature, call)
+    check_names(signature, [name for name, _ in call.inputs])
     _check_packing(call)
     for name, facts in _operands(call):
         _check_operand(signature, call, name, facts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from ..diagnostics import did_you_mean
 from ..ir import Axis, Input, Type
@@ -14,6 +14,7 @@ from .refusal import check_device, not_an_array, refused, shape_text, type_text
 
 POSITION_TAGS = ("q", "kv", "pos")
 
+_NOT_HERE = "leave it out: kernels take it, but not the calls that ranks share"
 LAYOUT_HELP = "bhsd is [batch, heads, length, head dim], bshd is [batch, length, heads, head dim]"
 
 ANY_NUMBER = (float, int, bool)
@@ -25,7 +26,7 @@ def check_inputs(signature: Signature, call: Call, problem: Problem, needed: Col
 
     `needed` names those that may not be left out; None stands for all.
     """
-    check_names(signature, call)
+    check_names(signature, [name for name, _ in call.inputs])
     _check_missing(signature, call, signature.inputs.keys() if needed is None else needed)
     for name, facts in call.inputs:
         declared = signature.inputs[name]
@@ -75,9 +76,9 @@ def check_positions(signature: Signature, q_len: int, kv_len: int) -> None:
             )
 
 
-def check_names(signature: Signature, call: Call) -> None:
-    """A608 for the first argument that neither the variant nor calls have."""
-    unknown = [name for name, _ in call.inputs if name not in signature.inputs]
+def check_names(signature: Signature, names: Iterable[str]) -> None:
+    """A608 for the first of these keywords of a call, apart from those that all calls have, that isn't an input."""
+    unknown = [name for name in names if name not in signature.inputs]
     if unknown:
         known = {*signature.inputs, *ARGUMENTS, STREAM.name} - {unknown[0]}
         raise refused(
@@ -85,7 +86,9 @@ def check_names(signature: Signature, call: Call) -> None:
             f"`{unknown[0]}` is not an argument of {signature.variant.name}",
             expected=_declarations(signature),
             came=", ".join(unknown),
-            help=help_with(unknown[0], signature.variant) or did_you_mean(unknown[0], known),
+            help=_NOT_HERE
+            if unknown[0] in ARGUMENTS
+            else help_with(unknown[0], signature.variant) or did_you_mean(unknown[0], known),
         )
 
 
