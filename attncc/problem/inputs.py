@@ -147,7 +147,8 @@ def _check_array(signature: Signature, call: Call, problem: Problem, declared: I
         expected = f"an array, for {declaration(declared)}"
         if facts not in ANY_NUMBER:
             raise not_an_array(declared.name, facts, expected)
-        raise refused("A601", f"input `{declared.name}` is a number", expected=expected, came=facts.__name__)
+        help = f"pass an array; on the command line a file, as in -i {declared.name}={declared.name}.npy"
+        raise refused("A601", f"input `{declared.name}` is a number", expected=expected, came=facts.__name__, help=help)
     check_dtype(signature, declared, facts)
     check_device(call.q, f"input `{declared.name}`", facts)
     _check_mergeable(problem, declared)

@@ -38,6 +38,15 @@ def test_a_const_that_is_given_as_an_option() -> None:
     assert "No such option" in said("new", "x", "--width", 512, status=2)
 
 
+def test_a_package_is_no_format() -> None:
+    assert "`attncc build --package hf-kernel`" in said("build", "causal", "--format", "hf-kernel", status=2)
+    assert "'text', 'json'" in said("build", "causal", "--format", "yaml", status=2)
+
+
+def test_a_number_for_an_array_asks_for_a_file() -> None:
+    assert "as in -i doc=doc.npy" in said("run", DOCUMENTS, "-i", "doc=5", "--device", "cpu", status=1)
+
+
 def test_a_missing_gpu_is_told_in_the_words_of_commands(tmp_path: Path) -> None:
     from attncc.cli.files import on_the_command_line
     from attncc.runtime.cuda.driver import _no_gpu
