@@ -211,7 +211,8 @@ def _help_with(problem: Problem, declared: Input, axis: Axis, length: int) -> st
     if length == 1 and axis.tag not in POSITION_TAGS:
         return "an axis of stride 0 repeats values: broadcast_to, or expand in torch"
     if axis.tag == "head" and length == problem.num_kv_heads:
-        return f"query heads count, not key heads: repeat its values, or declare {declared.name}[kv_head]"
+        instead = f"declare {declared.name}[kv_head] and read it at kv_h"
+        return f"query heads count, not key heads: repeat its values, or {instead}"
     if not problem.packed and axis.tag != "batch" and length == swapped.get(axis.tag, problem.num_kv_heads):
         return f"check `layout`: {LAYOUT_HELP}"
     if axis.tag == "pos":
