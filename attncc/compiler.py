@@ -164,7 +164,7 @@ def read(spec: Path | str) -> SourceFile:
     spec = library.find(spec) or spec
     if not isinstance(spec, str | Path) or spec == "":
         came = "an empty text" if spec == "" else type(spec).__name__
-        raise AttnccError(Diagnostic("A511", f"the spec is {came}", help=_WHAT_TO_GIVE))
+        raise AttnccError(Diagnostic("A511", f"the spec is {came}", help=library.advice(spec) or _WHAT_TO_GIVE))
     try:
         return SourceFile.read(Path(spec))
     except OSError as error:

@@ -31,7 +31,12 @@ def find(spec: object) -> Path | None:
 
 
 def advice(spec: object) -> str:
-    """What to write in place of a name that nothing ships by; empty for a path."""
+    """What to write in place of a name that nothing ships by, or of a path whose last part is such a name; empty for
+    other paths."""
+    if callable(spec):
+        return "attncc.flex_attention takes FlexAttention's functions; `attncc import-flex` writes them as files"
+    if isinstance(spec, str | Path) and Path(spec).suffix == SUFFIX and Path(spec).stem in names():
+        return f"did you mean `{Path(spec).stem}`, the variant that ships, without a folder and a suffix?"
     if not is_name(spec):
         return ""
     return (

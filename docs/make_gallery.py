@@ -188,7 +188,7 @@ the tiles that are proven empty, computes those that are proven full without mas
 lines depend on positions, the third panel shows what they make of a score of 0: blue is below 0, red above. If they
 don't, it shows the new score against the old one.
 
-`python -m docs.make_gallery` writes this page. `attncc show specs/causal.attn --png causal.png` draws any mask. In a
+`python -m docs.make_gallery` writes this page. `attncc show causal --png causal.png` draws any mask. In a
 notebook `attncc.parse("causal")` shows itself: [masks.ipynb](../examples/masks.ipynb).
 """
 

@@ -189,6 +189,21 @@ def transformers_model(_: pytest.MonkeyPatch, folder: Path) -> Iterator[Names]:
     assert names["model"](torch.arange(9)[None]).logits.shape == (1, 9, 16)
 
 
+def continuous_batching(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
+    pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers", "5.21")
+    from attncc.integrations import transformers as attncc_transformers
+
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "vocab_size": 16}
+    config = transformers.LlamaConfig(num_attention_heads=2, num_key_value_heads=1, **sizes)
+    model = transformers.LlamaForCausalLM(config)
+    names: Names = {"model": model, "attncc_transformers": attncc_transformers, "prompts": [[3, 4, 5], [6]]}
+    model.generation_config.max_new_tokens = 3
+    model.generation_config.eos_token_id = -1
+    yield names
+    assert [len(answer.generated_tokens) for answer in names["answers"].values()] == [3, 3]
+
+
 def mask_function(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
     torch = pytest.importorskip("torch")
     names: Names = {}
@@ -299,8 +314,9 @@ SETTINGS: dict[tuple[str, int], Setting] = {
     ("docs/jax.md", 2): sharded,
     ("docs/migration.md", 1): one_changed_line,
     ("docs/migration.md", 2): transformers_model,
-    ("docs/migration.md", 3): mask_function,
-    ("docs/migration.md", 4): chosen_tiles,
+    ("docs/migration.md", 3): continuous_batching,
+    ("docs/migration.md", 4): mask_function,
+    ("docs/migration.md", 5): chosen_tiles,
     ("docs/serving.md", 1): paged_cache,
     ("docs/serving.md", 2): cache_of_8_bits,
     ("docs/serving.md", 3): static_cache,

@@ -318,7 +318,7 @@ def test_expressions_are_mended_as_they_are_meant(written: str) -> None:
 )  # fmt: skip
 def test_targets_run_on_the_gpu_that_was_named(given: str, target: str) -> None:
     """A cubin runs within its major version, on devices of its minor one or a later."""
-    assert target_help(given) == (f"the target of this GPU is `{target}`" if target else "")
+    assert target_help(given) == (f"write `{target}`, the target of such GPUs" if target else "")
 
 
 @pytest.mark.parametrize("number", [*range(50, 100), *range(100, 130)])

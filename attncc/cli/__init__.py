@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import gc
 import importlib
 import os
@@ -49,6 +50,8 @@ class Commands(click.Group):
         try:
             with _warnings_as_diagnostics():
                 return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise _const_of(error) from None
         except AttnccError as error:
             report([on_the_command_line(item) for item in error.diagnostics])
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError, KeyboardInterrupt):
@@ -60,6 +63,17 @@ class Commands(click.Group):
                 raise
             report([internal_error(error)])
         ctx.exit(1)
+
+
+def _const_of(error: click.NoSuchOption) -> click.UsageError:
+    """The same, with what to write for the const of a file, which users take for an option."""
+    options = error.ctx.command.params if error.ctx is not None else []
+    name = error.option_name.lstrip("-")
+    misspelled = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1, cutoff=0.8)
+    if misspelled or not name.isidentifier() or not any(option.name == "defines" for option in options):
+        return error
+    advice = f"`-D {name}=…` sets a const of the file"
+    return click.UsageError(f"{error.format_message()} {advice}", error.ctx)
 
 
 @contextmanager

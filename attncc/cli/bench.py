@@ -94,6 +94,7 @@ class Heads(click.ParamType[Any]):
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random arrays and of dropout.")
 @click.option(
     "-o",
+    "--output",
     "out",
     type=click.Path(file_okay=False, path_type=Path),
     help="A folder for the numbers (.json), the table (.txt) and a plot (.png).",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.argument("files", nargs=-1, required=True, type=SPEC_FILE)
 @click.option(
     "-o",
+    "--output",
     "out",
     type=click.Path(file_okay=False, path_type=Path),
     default="generated",
@@ -87,9 +88,9 @@ def command(*, files: tuple[Path, ...], out: Path, kind: str, jobs: int | None, 
     No GPU is needed. A folder appears whole or not at all; variants of earlier builds stay.
 
     \b
-    attncc build specs/causal.attn
-    attncc build specs/causal.attn --package hf-kernel -o my-attention
-    attncc build specs/*.attn -o kernels --arch sm_80,sm_90 --head-dim 64,192:128
+    attncc build causal
+    attncc build causal --package hf-kernel -o my-attention
+    attncc build mine/*.attn -o kernels --arch sm_80,sm_90a --head-dim 64,192:128
     python -c 'from generated import causal; help(causal)'
     """
     from ..package import prepare, write, write_hf_kernel

@@ -69,12 +69,17 @@ _OPTIONS = {
 }
 
 
+_WITHOUT_A_GPU = "tune, bench and `--device cuda` want one; run, show, explain, check and build work without"
+
+
 def on_the_command_line(found: Diagnostic) -> Diagnostic:
     """The same, with options where the help speaks of Python."""
     axis = _AXIS.match(found.message)
     if found.code == "A609" and axis and axis[1] in _OPTIONS:
         came = found.notes[-1].removeprefix("came ")
         return replace(found, help=f"give {_OPTIONS[axis[1]]} {came}, or another array")
+    if found.code == "A503":
+        return replace(found, help=_WITHOUT_A_GPU)
     return replace(
         found, help=found.help.replace("variant=…", "--variant NAME").replace("allow_imports=…", "--allow-imports DIR")
     )

@@ -15,7 +15,11 @@ from .options import format_option
 @click.command("import-flex", short_help="Turn FlexAttention's mask_mod and score_mod into a .attn file.")
 @click.argument("targets", nargs=-1, required=True, metavar="FILE.py:FUNCTION...")
 @click.option(
-    "-o", "out", type=click.Path(dir_okay=False, path_type=Path), help="The file to write; the terminal, if not given."
+    "-o",
+    "--output",
+    "out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file to write; the terminal, if not given.",
 )
 @click.option(
     "--input",

@@ -34,7 +34,9 @@ def command(name: str, like: Path) -> None:
     name = name.removesuffix(library.SUFFIX)
     path = Path(f"{name}{library.SUFFIX}")
     if not library.is_name(name):
-        raise click.BadParameter(f"`{printable(name)}` is no name: letters, digits and _, no digit first")
+        meant = name.replace("-", "_")
+        advice = f": did you mean `{meant}`?" if library.is_name(meant) else ""
+        raise click.BadParameter(f"`{printable(name)}` is no name: letters, digits and _, no digit first{advice}")
     if path.exists():
         raise click.UsageError(f"{path} is there already: choose another name, or remove it")
     source = SourceFile(str(path), _renamed(read(like), name))

@@ -173,10 +173,19 @@ def _remember_format(ctx: click.Context, _: click.Parameter, value: str) -> str:
     return value
 
 
+class _Format(click.Choice[str]):
+    """How results are printed, which users take for what `build` writes."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value == "hf-kernel":
+            self.fail("hf-kernel is what `attncc build --package hf-kernel` writes", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 format_option = click.option(
     "--format",
     "output_format",
-    type=click.Choice(["text", "json"]),
+    type=_Format(["text", "json"]),
     default="text",
     callback=_remember_format,
     is_eager=True,

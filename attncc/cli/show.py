@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     help="Instead of a picture, print one stage: the syntax tree, the typed IR, the proven tile rules, the plan as "
     "packages hold it, the CUDA text, PTX, or machine code as nvdisasm lists it.",
 )
-@click.option("-o", "out", type=click.Path(dir_okay=False, path_type=Path), help="Write the stage to a file.")
+@click.option(
+    "-o", "--output", "out", type=click.Path(dir_okay=False, path_type=Path), help="Write the stage to a file."
+)
 @dtype_option
 @click.option("--arch", "target", default="sm_90a", show_default=True, help="The target of the stage's kernel.")
 @click.option(

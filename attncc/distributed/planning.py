@@ -131,7 +131,8 @@ def _variants(kernels: Any) -> Iterable[tuple[Variant, int]]:
         variant = kernel if isinstance(kernel, Variant) else getattr(kernel, "variant", None)
         if not isinstance(variant, Variant) or not isinstance(layers, int) or layers < 1:
             expected = "a kernel, what attncc.parse gives, or a list of these or of pairs (kernel, layers)"
-            raise refused("A720", "`kernels` can't be used", expected=expected, came=repr(item)[:80])
+            help = f"pass attncc.parse({kernel!r})" if isinstance(kernel, str) else ""
+            raise refused("A720", "`kernels` can't be used", expected=expected, came=repr(item)[:80], help=help)
         yield variant, layers
 
 

@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 
 from ..problem.call_arguments import Arguments
+from ..problem.facts import Signature
+from ..problem.inputs import check_names
 from ..problem.refusal import refused, shape_text
 from ..runtime.kernel import Kernel, kernel_of
 from ..runtime.torch.recordable import lost_gradient
@@ -201,11 +203,14 @@ class ContextParallel:
         if not isinstance(x, torch.Tensor) or x.dim() < abs(dim) or x.shape[dim] != rows:
             came = shape_text(tuple(x.shape)) if isinstance(x, torch.Tensor) else type(x).__name__
             expected = f"a tensor with {rows} rows on axis {dim}"
-            raise refused("A721", f"`{name}` has other rows than the plan", expected=expected, came=came)
+            help = f"pass this rank's rows: {name} = cp.shard({name}, dim={dim}) of what all ranks have whole"
+            raise refused("A721", f"`{name}` has other rows than the plan", expected=expected, came=came, help=help)
 
     def _check_inputs(self, inputs: Mapping[str, Any]) -> None:
-        """A722: what the mask reads isn't what the plan was made of. A tensor is looked at once, and when it changed:
-        on a GPU that waits for it."""
+        """A608: an argument that these calls don't have, which each launch would take as its own. A722: what the mask
+        reads isn't what the plan was made of. A tensor is looked at once, and when it changed: on a GPU that waits for
+        it."""
+        check_names(Signature(self.kernel.variant), inputs)
         for name, digest in self.mask.inputs:
             value = inputs.get(name)
             if value is None or self._was_seen(name, value):

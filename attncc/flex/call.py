@@ -40,6 +40,7 @@ class Options(NamedTuple):
 
 
 Fault = dict[str, str]
+_INDEXED = "index the tensor in a function: lambda b, h, q_idx, kv_idx: mask[q_idx, kv_idx]"
 
 
 def fault(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> Fault:
@@ -94,7 +95,7 @@ def _of_mask_mod(mask_mod: Any) -> Fault:
     expected, came = "a function of b, h, q_idx, kv_idx", type(mask_mod).__qualname__
     help = "pass a BlockMask as block_mask=" if hasattr(mask_mod, "BLOCK_SIZE") else ""
     if isinstance(mask_mod, torch.Tensor):
-        help = "index the tensor in a function: lambda b, h, q_idx, kv_idx: mask[q_idx, kv_idx]"
+        help = _INDEXED
     return _fault("`mask_mod` is not a function", expected, came, help)
 
 
@@ -104,7 +105,13 @@ def _of_block_mask(block_mask: Any, query: Any, key: Any) -> Fault:
         return {}
     came = type(block_mask).__qualname__
     if not hasattr(block_mask, "BLOCK_SIZE"):
-        help = "pass a function as mask_mod=" if callable(block_mask) else ""
+        help = (
+            "pass a function as mask_mod="
+            if callable(block_mask)
+            else f"pass it as mask_mod=; {_INDEXED}"
+            if hasattr(block_mask, "shape")
+            else ""
+        )
         return _fault("`block_mask` is not a BlockMask", "what create_block_mask gives", came, help)
     if getattr(block_mask.mask_mod, "__name__", "") == "_sliced_mask_mod_error":
         help = "set its mask_mod to one of the slice's own indices"

@@ -23,6 +23,7 @@ from ..diagnostics import AttnccError, Diagnostic
 from ..import_flex.terms import Captured, Number, Score, Symbol, Term
 from ..ir import Type
 from ..source import Span
+from .advice import LOOKED_UP, for_flow
 from .apart import apart, is_transformed
 from .aten import POINTWISE, Untranslated
 from .frames import first_line, here
@@ -47,7 +48,6 @@ _INDEX = (
     "a loop of so many steps, compare indices"
 )
 _NUMPY = "use torch's functions, and make an array a tensor outside of the mod: torch.from_numpy(the_array)"
-_FLOW = "write torch.where(condition, a, b) in place of `if`, & | ~ in place of `and` `or` `not`"
 
 
 class Symbolic(torch.Tensor):  # type: ignore[misc]  # torch's types aren't read here
@@ -185,7 +185,7 @@ class Tracer(TorchFunctionMode):  # type: ignore[misc]
                 self.sources.constant(item)
         if name in _CONTROL:
             what = "what a mod computes depends on the pair, so Python can't ask for its value"
-            raise refusal(what, span, _FLOW)
+            raise refusal(what, span, for_flow("" if span is None else span.text))
         in_place = name.endswith("_") and not name.startswith("__")
         if in_place and not isinstance(args[0], Symbolic):
             raise refusal("a mod changes a tensor", span, "make the tensor outside of the mod")
@@ -328,7 +328,8 @@ def _raised(mod: Any, role: str, error: Exception) -> AttnccError:
         step = step.tb_next
     text = str(error).partition("\n")[0]
     what = f"the {role} raised {type(error).__name__}: {text}"
-    return refusal(what, found, _swapped(mod, role) or _CALLED)
+    looked_up = isinstance(error, KeyError) and any(isinstance(key, Symbolic) for key in error.args)
+    return refusal(what, found, LOOKED_UP if looked_up else _swapped(mod, role) or _CALLED)
 
 
 def _swapped(mod: Any, role: str) -> str:

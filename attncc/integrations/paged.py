@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import transformers
 from packaging.version import Version
+from transformers import AttentionInterface, AttentionMaskInterface
 
 from ..flex.attention import attend
 from ..flex.call import Mods, Options
@@ -24,6 +25,14 @@ from .mods import score_mod_of
 
 PAGED = "attncc_flash"
 OLDEST = "5.21"
+
+
+def register_paged() -> None:
+    """Makes `PAGED` known to transformers. `paged` does so itself, since a name that is unknown ends each request with
+    no tokens and a line in a log."""
+    if PAGED not in AttentionInterface().valid_keys():
+        AttentionInterface.register(PAGED, paged_attention)
+        AttentionMaskInterface.register(PAGED, lambda *_, **__: None)
 
 
 @contextmanager
@@ -39,6 +48,7 @@ def paged(model: Any) -> Iterator[None]:
     if Version(transformers.__version__) < Version(OLDEST):
         came, help = transformers.__version__, "pip install -U transformers"
         raise refused("A714", "continuous batching", expected=f"transformers {OLDEST} or newer", came=came, help=help)
+    register_paged()
     before = model.config._attn_implementation
     model.config._attn_implementation = PAGED
     try:

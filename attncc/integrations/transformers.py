@@ -25,7 +25,7 @@ from ..flex.attention import attend
 from ..flex.call import Mods, Options
 from ..problem.refusal import refused
 from .mods import of_tensor, score_mod_of
-from .paged import PAGED, paged, paged_attention
+from .paged import paged, register_paged
 
 __all__ = ["NAME", "Mask", "attention", "mask", "paged", "register"]
 NAME = "attncc"
@@ -37,8 +37,7 @@ def register(name: str = NAME) -> None:
     """Makes `attn_implementation="attncc"` (or another name) known to transformers. A second call changes nothing."""
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, mask)
-    AttentionInterface.register(PAGED, paged_attention)
-    AttentionMaskInterface.register(PAGED, lambda *_, **__: None)
+    register_paged()
 
 
 class Mask(BlockMask):  # type: ignore[misc]  # torch is not followed

@@ -10,7 +10,7 @@ from ..diagnostics import AttnccError
 from ..ir import MAX_LENGTH
 from .call_arguments import ARGUMENTS, Call, CallArgument, Shape, Sort
 from .facts import KERNEL_DTYPES, LAYOUTS, ArrayFacts, Signature, out_dtype
-from .inputs import LAYOUT_HELP, check_inputs
+from .inputs import LAYOUT_HELP, check_inputs, check_names
 from .problem import Problem
 from .quantized import cache_dtypes, check_quantized
 from .refusal import check_device, refused, shape_text, type_text
@@ -27,6 +27,7 @@ def bind(signature: Signature, call: Call) -> Problem:
     AttnccError A6xx for the first argument that doesn't suit the kernel.
     """
     check_layout(call.layout)
+    check_names(signature, [name for name, _ in call.inputs])
     _check_packing(call)
     for name, facts in _operands(call):
         _check_operand(signature, call, name, facts)
@@ -215,13 +216,20 @@ def check_array(argument: CallArgument, shape: Shape, facts: ArrayFacts, problem
     in_place = shape.strided or all(size <= 1 or stride == step for size, stride, step in steps)
     fits, kind = facts.shape == lengths and in_place, "" if shape.strided else "contiguous "
     if not fits or facts.dtype not in argument.dtypes:
+        axes = f"{shape.axes} = {_lengths_text(shape, problem)}"
+        copied = facts.shape == lengths and facts.dtype in argument.dtypes
+        copy = f"pass a copy: ascontiguousarray({argument.name}), or {argument.name}.contiguous() in torch"
         raise refused(
             argument.code,
             f"`{argument.name}` {shape.unfit}",
-            expected=f"a {kind}{' or '.join(argument.dtypes)} array of shape {shape.axes} = {shape_text(lengths)}",
+            expected=f"a {kind}{' or '.join(argument.dtypes)} array of shape {axes}",
             came=f"{facts.dtype}, shape {shape_text(facts.shape)}, strides {shape_text(facts.strides)}",
-            help=shape.help,
+            help=copy if copied else shape.help,
         )
+
+
+def _lengths_text(shape: Shape, problem: Problem) -> str:
+    return "[" + ", ".join("any" if length is None else str(length) for length in shape.lengths(problem)) + "]"
 
 
 def check_scalar(argument: CallArgument, facts: ArrayFacts) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from ..diagnostics import did_you_mean
 from ..ir import Axis, Input, Type
 from .call_arguments import ARGUMENTS, STREAM, Call
 from .facts import ArrayFacts, Signature
+from .other_words import help_with
 from .problem import Problem
 from .refusal import check_device, not_an_array, refused, shape_text, type_text
 
 POSITION_TAGS = ("q", "kv", "pos")
 
-_ELSEWHERE = {
-    "deterministic": "`kernel.backward` takes it; of autograd ask it by torch.use_deterministic_algorithms(True)",
-}
+_NOT_HERE = "leave it out: kernels take it, but not the calls that ranks share"
 LAYOUT_HELP = "bhsd is [batch, heads, length, head dim], bshd is [batch, length, heads, head dim]"
 
 ANY_NUMBER = (float, int, bool)
@@ -27,7 +26,8 @@ def check_inputs(signature: Signature, call: Call, problem: Problem, needed: Col
 
     `needed` names those that may not be left out; None stands for all.
     """
-    _check_names(signature, call, signature.inputs.keys() if needed is None else needed)
+    check_names(signature, [name for name, _ in call.inputs])
+    _check_missing(signature, call, signature.inputs.keys() if needed is None else needed)
     for name, facts in call.inputs:
         declared = signature.inputs[name]
         if declared.axes:
@@ -76,25 +76,35 @@ def check_positions(signature: Signature, q_len: int, kv_len: int) -> None:
             )
 
 
-def _check_names(signature: Signature, call: Call, needed: Collection[str]) -> None:
-    given = {name for name, _ in call.inputs}
-    unknown = [name for name, _ in call.inputs if name not in signature.inputs]
-    missing = [
-        name for name, item in signature.inputs.items() if name in needed and name not in given and item.default is None
-    ]
-    known = ", ".join(map(declaration, signature.inputs.values())) or "no inputs"
+def check_names(signature: Signature, names: Iterable[str]) -> None:
+    """A608 for the first of these keywords of a call, apart from those that all calls have, that isn't an input."""
+    unknown = [name for name in names if name not in signature.inputs]
     if unknown:
+        known = {*signature.inputs, *ARGUMENTS, STREAM.name} - {unknown[0]}
         raise refused(
             "A608",
             f"`{unknown[0]}` is not an argument of {signature.variant.name}",
-            expected=known,
+            expected=_declarations(signature),
             came=", ".join(unknown),
-            help=_ELSEWHERE.get(unknown[0])
-            or did_you_mean(unknown[0], {*signature.inputs, *ARGUMENTS, STREAM.name} - {unknown[0]}),
+            help=_NOT_HERE
+            if unknown[0] in ARGUMENTS
+            else help_with(unknown[0], signature.variant) or did_you_mean(unknown[0], known),
         )
+
+
+def _check_missing(signature: Signature, call: Call, needed: Collection[str]) -> None:
+    given = {name for name, _ in call.inputs}
+    missing = [
+        name for name, item in signature.inputs.items() if name in needed and name not in given and item.default is None
+    ]
     if missing:
         came = ", ".join(sorted(given)) or "none"
-        raise refused("A607", f"input `{missing[0]}` is missing", expected=known, came=came, help=_pass(missing))
+        expected = _declarations(signature)
+        raise refused("A607", f"input `{missing[0]}` is missing", expected=expected, came=came, help=_pass(missing))
+
+
+def _declarations(signature: Signature) -> str:
+    return ", ".join(map(declaration, signature.inputs.values())) or "no inputs"
 
 
 def _pass(names: list[str]) -> str:
@@ -137,7 +147,8 @@ def _check_array(signature: Signature, call: Call, problem: Problem, declared: I
         expected = f"an array, for {declaration(declared)}"
         if facts not in ANY_NUMBER:
             raise not_an_array(declared.name, facts, expected)
-        raise refused("A601", f"input `{declared.name}` is a number", expected=expected, came=facts.__name__)
+        help = f"pass an array; on the command line a file, as in -i {declared.name}={declared.name}.npy"
+        raise refused("A601", f"input `{declared.name}` is a number", expected=expected, came=facts.__name__, help=help)
     check_dtype(signature, declared, facts)
     check_device(call.q, f"input `{declared.name}`", facts)
     _check_mergeable(problem, declared)
@@ -145,9 +156,21 @@ def _check_array(signature: Signature, call: Call, problem: Problem, declared: I
     if len(facts.shape) != len(axes):
         expected = f"rank {len(axes)} {shape_of(axes)}, for {declaration(declared)}"
         came = f"rank {len(facts.shape)}, shape {shape_text(facts.shape)}"
-        raise refused("A601", f"input `{declared.name}` has the wrong rank", expected=expected, came=came)
+        help_ = _help_with_rank(problem, declared, axes, len(facts.shape))
+        raise refused("A601", f"input `{declared.name}` has the wrong rank", expected=expected, came=came, help=help_)
     for axis, length in zip(axes, facts.shape, strict=True):
         _check_axis(problem, declared, axis, length)
+
+
+def _help_with_rank(problem: Problem, declared: Input, axes: tuple[Axis, ...], rank: int) -> str:
+    """What to do where the first axis is missing, because all sequences or heads have the same values, or is merged."""
+    if axes != declared.axes:
+        return "packed batches pass it as q, k and v: all sequences on one axis, without `batch`"
+    if rank + 1 == len(axes) and axes[0].tag in ("batch", "head", "kv_head"):
+        sizes = ", ".join([str(expected_length(problem, declared, axes[0])), *["-1"] * rank])
+        same = f"where all have the same values: {declared.name}[None].expand({sizes}) in torch"
+        return f"{same}, or declare `{declared.name}` without `{axes[0].tag}`"
+    return ""
 
 
 def shape_of(axes: tuple[Axis, ...]) -> str:
@@ -175,19 +198,26 @@ def _check_axis(problem: Problem, declared: Input, axis: Axis, length: int) -> N
         f"axis `{axis}` of input `{declared.name}` has the wrong length",
         expected=f"{'at least ' if axis.tag == 'pos' else ''}{expected}, for {declaration(declared)}",
         came=length,
-        help=_help_with(problem, axis, length),
+        help=_help_with(problem, declared, axis, length),
     )
 
 
-def _help_with(problem: Problem, axis: Axis, length: int) -> str:
+def _help_with(problem: Problem, declared: Input, axis: Axis, length: int) -> str:
     """What to do about an axis of the wrong length: lengths where heads are expected, or the other way round, come from
     q, k and v in another layout than the call says."""
     if axis.tag is None:
         return ""
     swapped = {"head": problem.q_len, "kv_head": problem.kv_len, "q": problem.num_heads}
+    if length == 1 and axis.tag not in POSITION_TAGS:
+        return "an axis of stride 0 repeats values: broadcast_to, or expand in torch"
+    if axis.tag == "head" and length == problem.num_kv_heads:
+        instead = f"declare {declared.name}[kv_head] and read it at kv_h"
+        return f"query heads count, not key heads: repeat its values, or {instead}"
     if not problem.packed and axis.tag != "batch" and length == swapped.get(axis.tag, problem.num_kv_heads):
         return f"check `layout`: {LAYOUT_HELP}"
-    return "an axis of stride 0 repeats values: broadcast_to, or expand in torch"
+    if axis.tag == "pos":
+        return "`pos` counts key positions, one for each row of k" + (" there is room for" if problem.cached else "")
+    return ""
 
 
 def expected_length(problem: Problem, declared: Input, axis: Axis) -> int | None:

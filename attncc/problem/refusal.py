@@ -19,6 +19,8 @@ def type_text(kind: type) -> str:
 def not_an_array(name: str, kind: type, expected: str) -> AttnccError:
     """A622 for what has this type in place of an array."""
     advice = "convert it with numpy.asarray or torch.as_tensor"
+    if kind.__module__.partition(".")[0] == "torch":  # NumPy's is what is asked for
+        advice = f"convert it: {name}.cpu().numpy()"
     return refused("A622", f"`{name}` is not an array", expected=expected, came=type_text(kind), help=advice)
 
 

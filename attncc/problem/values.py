@@ -126,6 +126,9 @@ def know_sequences(signature: Signature, call: Call, problem: Problem, given: Ar
     return known
 
 
+_AXIS_OF_ROWS = "; q is [heads, all rows, head dim] in layout bhsd, the default, [all rows, heads, head dim] in bshd"
+
+
 def known_starts(name: str, array: Any, total: int) -> tuple[int, ...] | None:
     """cu_seqlens of CPU arrays. AttnccError A616."""
     if array is None:
@@ -138,7 +141,7 @@ def known_starts(name: str, array: Any, total: int) -> tuple[int, ...] | None:
             f"`{name}` isn't a list of sequence starts",
             expected=f"values that never fall, from 0 to at most {total}, the rows there are",
             came=_few(starts),
-            help="start at 0 and append each sequence's end",
+            help="start at 0 and append each sequence's end" + _AXIS_OF_ROWS * (starts[-1] > total),
         )
     return starts
 

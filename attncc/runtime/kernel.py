@@ -313,5 +313,8 @@ def kernel_of(name: str, given: Any) -> Kernel:
     kernel = given if isinstance(given, Kernel) else getattr(getattr(given, "package", None), "kernel", None)
     if not isinstance(kernel, Kernel):
         expected = "what attncc.compile gives, or a function of a built package"
-        raise refused("A656", f"`{name}` is not a kernel", expected=expected, came=type(given).__qualname__)
+        came, help = type(given).__qualname__, ""
+        if isinstance(given, str):
+            help = f"pass attncc.compile({given!r}, dtype=…, head_dim=…)"
+        raise refused("A656", f"`{name}` is not a kernel", expected=expected, came=came, help=help)
     return kernel

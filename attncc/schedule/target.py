@@ -83,5 +83,5 @@ def capability_of(name: str) -> int | None:
 def target_help(name: str) -> str:
     """What to write for a target that isn't one. A GPU that no target serves is no misspelling of another."""
     if best := target_of(name):
-        return f"the target of this GPU is `{best}`"
+        return f"write `{best}`, the target of such GPUs"
     return "" if capability_of(name) is not None else did_you_mean(name, TARGETS)

@@ -146,6 +146,11 @@ def test_a_pickled_kernel_is_another_one() -> None:
     assert pickle.loads(pickle.dumps(eight_bits)).variant == eight_bits.variant
 
 
+def test_a_name_is_no_kernel_and_the_help_compiles_it() -> None:
+    with pytest.raises(AttnccError, match=r"A656(.|\n)*pass attncc\.compile\('causal', dtype=…, head_dim=…\)"):
+        Attention("causal")
+
+
 def test_no_dropout_in_eval_mode() -> None:
     attention = module().eval()
     one, other = (attention(*operands(), offset=OFFSET) for _ in range(2))

@@ -81,6 +81,16 @@ def lost_gradient(torch: Any, variant: Variant, call: Arguments) -> dict[str, st
             "came": "one that requires a gradient",
             "help": "call under torch.no_grad()",
         }
+    packed_over_cache = call.cu_seqlens_q is not None and call.kv_lens is not None
+    if (call.block_table is not None or packed_over_cache) and differentiated(torch, call):
+        return {
+            "what": "a call over "
+            + ("packed queries and a cache" if packed_over_cache else "pages")
+            + " has no gradients",
+            "expected": "tensors that require none",
+            "came": "one that requires a gradient",
+            "help": "call under torch.no_grad()",
+        }
     for item in variant.inputs:
         value = call.inputs.get(item.name)
         if isinstance(value, torch.Tensor) and value.requires_grad and not item.learnable and torch.is_grad_enabled():

@@ -44,6 +44,18 @@ def test_a_name_stands_for_its_file() -> None:
     assert "did you mean `sliding_window`?" in run("check", "slidin_window", status=2)
 
 
+@pytest.mark.parametrize("path", ["causal.attn", "specs/causal.attn"])
+def test_the_path_of_a_checkout_leads_to_the_name(path: str) -> None:
+    assert "did you mean `causal`" in run("run", path, status=2)
+    with pytest.raises(attncc.AttnccError, match=r"A511(.|\n)*did you mean `causal`"):
+        attncc.compile(path, dtype="bf16", head_dim=64)
+
+
+def test_a_function_is_no_spec_and_the_help_names_who_takes_it() -> None:
+    with pytest.raises(attncc.AttnccError, match=r"A511(.|\n)*attncc\.flex_attention takes"):
+        attncc.compile(lambda b, h, q, k: q >= k, dtype="bf16", head_dim=64)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", ["fmt", "tune"])
 def test_what_is_written_is_the_users_own(name: str) -> None:
     assert "`attncc new mine --like causal`" in run(name, "causal", status=2)
@@ -78,6 +90,10 @@ def test_a_file_that_is_there_stays() -> None:
 def test_names_that_variants_cannot_have(name: str) -> None:
     run("new", name, status=1 if name == "score" else 2)
     assert not list(Path().rglob("*.attn"))
+
+
+def test_a_hyphen_in_a_name_is_an_underscore() -> None:
+    assert "did you mean `my_mask`?" in run("new", "my-mask", status=2)
 
 
 def test_files_of_masks_alone_have_no_variant_to_begin_from() -> None:

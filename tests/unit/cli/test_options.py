@@ -29,6 +29,32 @@ def test_values_are_those_of_files() -> None:
             parse_value(text)
 
 
+def test_a_const_that_is_given_as_an_option() -> None:
+    for command in ("run", "show", "build", "explain"):
+        assert "`-D width=…` sets a const of the file" in said(command, "sliding_window", "--width", 512, status=2)
+    for misspelled in ("--head-dims", "--headdim", "--dtyp"):
+        assert "-D" not in said("run", "sliding_window", misspelled, 64, status=2)
+    assert "'--output'" in said("build", "causal", "--out", "x", status=2)
+    assert "No such option" in said("new", "x", "--width", 512, status=2)
+
+
+def test_a_package_is_no_format() -> None:
+    assert "`attncc build --package hf-kernel`" in said("build", "causal", "--format", "hf-kernel", status=2)
+    assert "'text', 'json'" in said("build", "causal", "--format", "yaml", status=2)
+
+
+def test_a_number_for_an_array_asks_for_a_file() -> None:
+    assert "as in -i doc=doc.npy" in said("run", DOCUMENTS, "-i", "doc=5", "--device", "cpu", status=1)
+
+
+def test_a_missing_gpu_is_told_in_the_words_of_commands(tmp_path: Path) -> None:
+    from attncc.cli.files import on_the_command_line
+    from attncc.runtime.cuda.driver import _no_gpu
+
+    found = on_the_command_line(_no_gpu("no NVIDIA driver is installed", ""))
+    assert found.code == "A503" and "run, show, explain, check and build work without" in found.help
+
+
 def test_arrays_of_another_size_name_the_option(tmp_path: Path) -> None:
     np.save(tmp_path / "doc.npy", np.zeros((2, 64), np.int32))
     given = ["--q-len", 64, "-i", f"doc={tmp_path / 'doc.npy'}"]

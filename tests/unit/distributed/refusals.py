@@ -87,6 +87,19 @@ def other_transport(rank: int) -> None:
     shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **SIZES), transport="nccl")
 
 
+def own_lengths(rank: int) -> None:
+    """Each launch would take them for its own keys."""
+    shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **SIZES))(*_rows(), kv_lens=torch.tensor([5]))
+
+
+def tensors_for_a_plan(rank: int) -> None:
+    shared.plan(_kernel("documents"), 64, doc=torch.arange(64)[None], **SIZES)
+
+
+def a_name_for_a_plan(rank: int) -> None:
+    shared.plan("causal", 64, **SIZES)
+
+
 def peers_of_nodes(rank: int) -> None:
     cp = shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, nodes=2, **SIZES), transport="peer")
     cp(*_rows())
@@ -102,6 +115,9 @@ REFUSED: dict[str, tuple[Callable[[int], None], str]] = {
     "no seed": (no_seed, "A612"),
     "what GPUs can't cut": (on_gpus, "A724"),
     "no type of gradients": (other_gradients, "A722"),
+    "an argument of kernels alone": (own_lengths, "A608"),
+    "tensors for a plan": (tensors_for_a_plan, "A622"),
+    "a name for a plan": (a_name_for_a_plan, "A720"),
     "no transport": (other_transport, "A722"),
     "peers of several nodes": (peers_of_nodes, "A726"),
 }

@@ -35,7 +35,8 @@ def alone(model: Any, prompt: list[int]) -> list[int]:
 
 def together(model: Any, **settings: Any) -> list[list[int]]:
     config = transformers.GenerationConfig(max_new_tokens=NEW, do_sample=False, eos_token_id=-1)
-    batching = transformers.ContinuousBatchingConfig(**settings) if settings else None
+    size = {"num_blocks": 16, "max_batch_tokens": 64}  # if not given, transformers fills the machine's memory: 40 s
+    batching = transformers.ContinuousBatchingConfig(**{**size, **settings})
     with integration.paged(model):
         found = model.generate_batch(prompts(), generation_config=config, continuous_batching_config=batching)
     assert all(one.error is None for one in found.values()), [one.error for one in found.values()]
@@ -106,3 +107,12 @@ def test_the_name_is_restored() -> None:
         assert model.config._attn_implementation == PAGED
         raise RuntimeError("stop")
     assert model.config._attn_implementation != PAGED
+
+
+def test_it_needs_no_registration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without, requests ended with no tokens."""
+    for interface in (transformers.AttentionInterface, transformers.AttentionMaskInterface):
+        monkeypatch.delitem(interface._global_mapping, PAGED, raising=False)
+    model = MODELS["llama"].made()
+    expected = by(model, "eager", lambda model: [alone(model, prompt) for prompt in prompts()])
+    assert by(model, "eager", together) == expected

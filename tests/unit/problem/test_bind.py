@@ -14,6 +14,7 @@ from tests.plans import ALIBI, CAUSAL, DOCUMENTS, SIGMOID, declared, load
 
 WIDE = Variant(
     "wide",
+    consts=(("width", 4),),
     inputs=(
         declared("slope", "f32", "head"), declared("cap", "f32"), declared("count", "i32"),
         declared("doc", "i32", "batch", "pos"), declared("table", "bf16", "kv_head", None, 8),
@@ -110,19 +111,34 @@ BAD: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "missing": ({"inputs": inputs(slope=None)}, "A607", ("`slope`", "slope: f32[head]", "pass slope=…")),
     "unknown": ({"inputs": inputs(slopes=float)}, "A608", ("`slopes`", "wide", "did you mean `slope`?")),
     "unknown option": ({"inputs": inputs(retrun_lse=bool)}, "A608", ("did you mean `return_lse`?",)),
+    "before shapes": (
+        {"k": array(20, 2, 16, 64), "inputs": inputs(cache_seqlens=array(2, dtype="int32"))},
+        "A608",
+        ("`cache_seqlens`", "here it is kv_lens"),
+    ),
+    "a word of SDPA": ({"inputs": inputs(is_causal=bool)}, "A608", ("`keep if` lines", "attncc list")),
+    "a word of SDPA that looks like ours": ({"inputs": inputs(dropout_p=float)}, "A608", ("`dropout 0.1`", "`seed`")),
+    "a word of FlexAttention": ({"inputs": inputs(block_mask=bool)}, "A608", ("attncc.flex_attention takes it",)),
+    "a word of FlashAttention": ({"inputs": inputs(softmax_scale=float)}, "A608", ("here it is scale",)),
+    "a const": ({"inputs": inputs(width=int)}, "A608", ("attncc.compile(…, width=…)", "`-D width=…`")),
     "option of another call": ({"inputs": inputs(deterministic=bool)}, "A608", ("`kernel.backward` takes it",)),
     "input dtype": ({"inputs": inputs(slope=array(8))}, "A604", ("`slope`", "float32", "float16")),
     "input device": ({"inputs": inputs(slope=array(8, dtype="float32", device="cpu"))}, "A605", ("`slope`", "cpu")),
     "input rank": ({"inputs": inputs(doc=array(60, dtype="int32"))}, "A601", ("`doc`", "rank 2 [batch, pos]", "[60]")),
+    "an input without the batch": (
+        {"inputs": inputs(doc=array(60, dtype="int32"))},
+        "A601",
+        ("doc[None].expand(2, -1)", "or declare `doc` without `batch`"),
+    ),
     "number for an array": ({"inputs": inputs(slope=float)}, "A601", ("`slope`", "f32[head]", "float")),
-    "head axis": ({"inputs": inputs(slope=array(2, dtype="float32"))}, "A609", ("`slope`", "`head`", "8", "came 2")),
+    "head axis": ({"inputs": inputs(slope=array(2, dtype="float32"))}, "A609", ("8", "came 2", "slope[kv_head]")),
     "lengths for heads": (
         {"inputs": inputs(slope=array(40, dtype="float32"))},
         "A609",
         ("`slope`", "came 40", "check `layout`"),
     ),
     "batch axis of 1": ({"inputs": inputs(doc=array(1, 60, dtype="int32"))}, "A609", ("`batch`", "broadcast_to")),
-    "short positions": ({"inputs": inputs(doc=array(2, 49, dtype="int32"))}, "A609", ("`pos`", "at least 50", "49")),
+    "short positions": ({"inputs": inputs(doc=array(2, 49, dtype="int32"))}, "A609", ("at least 50", "key pos")),
     "q axis": ({"inputs": inputs(bias=array(41, 50))}, "A609", ("`q`", "`bias`", "40", "41")),
     "kv axis": ({"inputs": inputs(bias=array(40, 51))}, "A609", ("`kv`", "`bias`", "50", "51")),
     "fixed axis": ({"inputs": inputs(table=array(2, 5, 7, dtype="bfloat16"))}, "A609", ("axis `8`", "`table`", "7")),
@@ -152,7 +168,7 @@ BAD_PACKED: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "cu_seqlens rank": ({"cu_seqlens_q": array(dtype="int32")}, "A616", ("`cu_seqlens_q`", "[batch + 1]")),
     "cu_seqlens empty": ({"cu_seqlens_q": array(0, dtype="int32")}, "A616", ("`cu_seqlens_q`", "[0]")),
     "cu_seqlens device": ({"cu_seqlens_kv": array(4, dtype="int32", device="cpu")}, "A605", ("`cu_seqlens_kv`",)),
-    "unmerged input": ({"inputs": inputs(bias=array(9, 9))}, "A601", ("`doc`", "rank 1 [pos]", "[2, 60]")),
+    "unmerged input": ({"inputs": inputs(bias=array(9, 9))}, "A601", ("`doc`", "rank 1 [pos]", "on one axis")),
     "short input": (
         {"inputs": inputs(bias=array(9, 9), doc=array(49, dtype="int32"))}, "A609", ("`doc`", "at least 50")
     ),
@@ -245,6 +261,15 @@ def heading(message: str) -> str:
 
 
 TABLES = ((BAD, call), (BAD_PACKED, packed))
+
+
+def test_refusals_of_argument_arrays_say_what_to_do() -> None:
+    apart = call(kv_lens=array(2, dtype="int32", strides=(2,)))
+    with pytest.raises(AttnccError, match=r"A625(.|\n)*pass a copy.*kv_lens\.contiguous\(\)"):
+        bind(SIGNATURE, apart)
+    narrow = {"k": array(2, 2, 50, 64, dtype="int8"), "v": array(2, 2, 50, 32, dtype="int8")}
+    with pytest.raises(AttnccError, match=r"A629(.|\n)*\[batch or pages, kv_heads\] = \[any, 2\]"):
+        bind(SIGNATURE, call(**narrow, k_scale=array(dtype="float32")))
 
 
 @pytest.mark.parametrize("code", sorted({code for table, _ in TABLES for _, code, _ in table.values()}))

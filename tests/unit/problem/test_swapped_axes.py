@@ -31,7 +31,10 @@ def warned(q: ArrayFacts, k: ArrayFacts, **call: Any) -> int:
     return len(found)
 
 
-@pytest.mark.parametrize(("q", "k"), [((2, 4096, 16, 64),) * 2, ((1, 512, 32, 64), (1, 256, 8, 64))])
+@pytest.mark.parametrize(
+    ("q", "k"),
+    [((2, 4096, 16, 64),) * 2, ((1, 512, 32, 64), (1, 256, 8, 64)), ((2, 128, 8, 64), (2, 128, 2, 64))],
+)
 def test_exchanged_axes_are_warned_of_once(q: tuple[int, ...], k: tuple[int, ...]) -> None:
     assert warned(facts(*q), facts(*k)) == 1
 
@@ -44,6 +47,7 @@ def test_exchanged_axes_are_warned_of_once(q: tuple[int, ...], k: tuple[int, ...
         (facts(2, 512, 1, 64), facts(2, 512, 1, 64), {}),
         (facts(2, 256, 16, 64), facts(2, 8, 16, 64), {}),  # groups
         (facts(2, 128, 16, 64), facts(2, 128, 16, 64), {}),
+        (facts(2, 32, 16, 64), facts(2, 32, 4, 64), {}),  # few queries over fewer keys
         (facts(2, 512, 49, 64), facts(2, 512, 196, 64), {}),  # lengths that can't be heads
         (facts(2, 512, 16, 64, order=(0, 2, 1, 3)), facts(2, 512, 16, 64), {}),  # transposed by the caller
         (facts(2, 4096, 16, 64), facts(2, 4096, 16, 64), {"layout": "bshd"}),

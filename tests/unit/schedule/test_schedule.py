@@ -232,4 +232,4 @@ def test_wide_head_dims_are_for_forward_passes_in_16_bits(build: dict[str, str])
 def test_builds_that_cannot_be() -> None:
     text = refused("", dtype="bf61", target="sm_81", pass_name="backwards")
     assert all(code in text for code in ("A403", "A410", "A411"))
-    assert "did you mean `bf16`?" in text and "the target of this GPU is `sm_80`" in text
+    assert "did you mean `bf16`?" in text and "write `sm_80`, the target of such GPUs" in text

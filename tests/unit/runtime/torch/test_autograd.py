@@ -170,6 +170,24 @@ def test_a_gradient_is_never_lost_silently() -> None:
         kernel()(q, k, v, **inputs(), seed=1, out=torch.empty_like(q))
 
 
+def test_gradients_over_pages_and_packed_queries_of_a_cache_are_refused_when_called() -> None:
+    """Not by the backward pass, whose user doesn't see the call."""
+    own = kernel(SIGMOID, "fp32")
+    lens, table = torch.tensor([5], dtype=torch.int32), torch.arange(3, dtype=torch.int32)[None]
+    q, pool = torch.randn(1, 2, 1, 16), torch.randn(3, 1, 4, 16)
+    given: dict[str, Any] = {"kv_lens": lens, "block_table": table}
+    out = own(q, pool, pool, **given)
+    with pytest.raises(AttnccError, match=r"A652.*over pages has no gradients"):
+        own(q.requires_grad_(), pool, pool, **given)
+    with torch.no_grad():
+        assert torch.equal(own(q, pool, pool, **given), out)
+    starts = torch.tensor([0, 1], dtype=torch.int32)
+    with pytest.raises(AttnccError, match=r"A652.*packed queries and a cache"):
+        own(q[0], pool[:1], pool[:1], kv_lens=lens - 1, cu_seqlens_q=starts)
+    own(q, pool[:1], pool[:1], kv_lens=lens - 1).sum().backward()
+    assert q.grad is not None
+
+
 def squares(q: Any) -> Any:
     """Of a call, and of its gradients."""
     given = {name: getattr(value, "detach", lambda value=value: value)() for name, value in inputs().items()}
