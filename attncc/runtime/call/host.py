@@ -25,6 +25,8 @@ def run_on_host(
     """out, or (out, lse), in q's framework. AttnccError A6xx for bad arguments, A506 if this wasn't built."""
     plans, bound = bound_on_host(store, framework, call)
     result = executor.run_bound(executed_plan(plans, bound.problem), bound, own_rows)
+    if call.out is not None:
+        framework.written(call.out)
     out = framework.from_numpy(result.out) if call.out is None else call.out
     return out if result.lse is None or not call.return_lse else (out, framework.from_numpy(result.lse))
 

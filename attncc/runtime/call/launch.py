@@ -250,6 +250,8 @@ def _launch(given: Given, values: list[Any], prepared: Prepared) -> Array | tupl
         framework.assign(own_out, out)
         temporary.append(out)
         out = own_out
+    if own_out is not None:
+        framework.written(own_out)
     if temporary:
         framework.release(temporary, ordinal)
     return out if lse is None else (out, lse)

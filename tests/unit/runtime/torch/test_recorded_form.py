@@ -266,6 +266,15 @@ def test_a_second_derivative_is_refused(known: Bench) -> None:
         first.sum().backward()
 
 
+def test_autograd_is_told_of_out_in_every_call(make: Callable[[str], Bench]) -> None:
+    bench, (q, k, v) = make(CAUSAL), [x.detach() for x in leaves()]
+    out = torch.empty_like(q)
+    for calls in range(5):
+        before = out._version
+        assert bench.kernel(q, k, v, out=out) is out and out._version > before, calls
+    assert bench.kernel._launcher._known is not None
+
+
 def test_gradients_that_flow_otherwise(make: Callable[[str], Bench]) -> None:
     """Into lse alone, repeated over columns, from a graph that is kept, into some operands only."""
     bench = make(CAUSAL)
