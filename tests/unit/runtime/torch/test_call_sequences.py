@@ -41,7 +41,7 @@ KERNELS: dict[str, tuple[str, str, dict[str, str]]] = {
     ),
     "dropout": ("sm_90", "input rate: f32\ndropout rate", {"rate": "f32"}),
 }
-STEPS = 50
+STEPS = 40
 UNNAMED = ("lse alone", "repeated gradient")  # uses in which a gradient flows back that autograd made
 
 
