@@ -18,7 +18,8 @@ from .keys import Contents
 from .masks import mask_mods
 from .text import NO_SETTINGS, Settings, trace
 
-_MOST_ENTRIES = 1024
+_MOST_ENTRIES = 1024  # kinds of mods
+_MOST_SHAPES = 64  # of one kind, where mods ask for shapes
 _NOT_EXPRESSED = ("A010", "A011", "A705", "A707", "A711", "A713")  # what `fallback` is for
 
 _lock = threading.Lock()
@@ -83,7 +84,7 @@ class Cache:
 
     def _keep(self, key: Any, entry: Entry) -> None:
         with _lock:
-            self.entries.setdefault(key, []).append(entry)
+            self.entries[key] = [*self.entries.get(key, ()), entry][-_MOST_SHAPES:]  # others may be reading the list
             while len(self.entries) > _MOST_ENTRIES:
                 del self.entries[next(iter(self.entries))]
 

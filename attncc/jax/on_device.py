@@ -65,11 +65,12 @@ class _ForwardCall(DeviceCall):
             values[LSE] = next(rest)
         workspace = next(rest) if self._workspace else 0
         prepared = self._prepared
-        if prepared.new_counter is not None:
-            values[COUNTER] = prepared.kernels.counters.of(stream)
+        counters = prepared.counters
+        if counters is not None:
+            values[COUNTER] = counters.of(stream)
             if values[COUNTER] is None:  # recorded in a graph
                 values[COUNTER] = next(rest)
-                prepared.kernels.driver.zero(prepared.kernels.device.context, values[COUNTER], stream)
+                prepared.kernels.driver.zero(prepared.kernels.device.context, values[COUNTER], stream, counters.words)
         _check_aligned(arguments)
         prepared.launches.start(stream, values, workspace)
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..diagnostics import AttnccError
 from .bind import check_last_axis
-from .call_arguments import Call
+from .call_arguments import FORWARD_ALONE, Call
 from .facts import ArrayFacts, Signature
 from .problem import Problem
 from .quantized import kv_dtype
 from .refusal import check_device, refused, shape_text
 
 Array = Any  # an array of the caller's framework
+
+_OF_FORWARD_CALLS = {
+    "return_lse": "leave it out: `lse` itself is an argument",
+    "shared_prefix": "leave it out: gradients are those of the call without it",
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,19 @@ class Results(NamedTuple):
     out: ArrayFacts | None = None
     lse: ArrayFacts | None = None
     dlse: ArrayFacts | None = None
+
+
+def check_backward_names(inputs: Collection[str]) -> None:
+    """AttnccError A608 where the inputs of a backward call are named as arguments that only forward calls have."""
+    for name in FORWARD_ALONE:
+        if name in inputs:
+            raise refused(
+                "A608",
+                f"`{name}` is not an argument of `backward`",
+                expected="the arguments of the forward call that have a place in the backward pass",
+                came=name,
+                help=_OF_FORWARD_CALLS.get(name, "there are no gradients of such calls: call the kernel under no_grad"),
+            )
 
 
 def bind_results(signature: Signature, call: Call, problem: Problem, results: Results) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..ir import Variant
 from ..problem.call_arguments import Arguments, Given
-from ..problem.gradients import Gradients
+from ..problem.gradients import Gradients, check_backward_names
 from ..problem.refusal import refused
 from .call.backward_arguments import BackwardArguments
 from .call.launch import Launcher, Run
@@ -208,6 +208,7 @@ class Kernel:
         gradient of an input is shaped as the input, in its type. `deterministic`: bit for bit the same in every run.
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
+        check_backward_names(inputs)
         starts = cu_seqlens_q, cu_seqlens_kv
         call = Arguments(q, k, v, inputs, scale, layout, *starts, kv_lens=kv_lens, q_offset=q_offset, seed=seed)
         arguments = BackwardArguments(call, dout, out, lse, dlse, deterministic)
@@ -242,6 +243,17 @@ class Kernel:
         from .call.host import run_on_host
 
         return run_on_host(self._store, cast(HostFramework, framework), call)
+
+    def judge(self, call: Arguments) -> None:
+        """AttnccError for what is wrong with a call, of which nothing is run."""
+        framework = framework_of(call.q, "q")
+        ordinal = framework.ordinal(call.q)
+        if ordinal >= 0:
+            self._launcher.judge(cast(DeviceFramework, framework), call)
+            return
+        from .call.host import bound_on_host
+
+        bound_on_host(self._store, cast(HostFramework, framework), call)
 
     def run_backward(self, arguments: BackwardArguments, stream: Any = None) -> Gradients:
         """`backward`, of arguments that stand together."""

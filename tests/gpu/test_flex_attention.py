@@ -28,11 +28,16 @@ def document_ids(device: str = "cuda") -> Any:
     return torch.arange(ROWS, device=device).expand(mods.BATCH, ROWS).contiguous() // 100
 
 
-def cases() -> dict[str, tuple[Any, Any, list[Any]]]:
-    """score_mod, mask_mod, and the captured tensors that learn."""
-    slope = torch.rand(HEADS, device="cuda", requires_grad=True)
-    cap = torch.tensor(9.0, device="cuda", requires_grad=True)
-    learned = mods.Learned().cuda()
+def cases(kind: Any) -> dict[str, tuple[Any, Any, list[Any]]]:
+    """score_mod, mask_mod, and the captured tensors that learn, which are of this dtype.
+
+    In fp64 where gradients are to be exact: that of an fp32 tensor that a mod reads twice is the sum of two gradients,
+    each rounded to fp32. Those of a cap are larger than their sum, which was off by up to 13 eps (seen on the CPU).
+    """
+    drawn = torch.Generator().manual_seed(1)
+    slope = torch.rand(HEADS, generator=drawn).to("cuda", kind).requires_grad_()
+    cap = torch.tensor(9.0, device="cuda", dtype=kind, requires_grad=True)
+    learned = mods.Learned().to("cuda", kind)
 
     def capped(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         return cap * torch.tanh((score - slope[h] * (q_idx - kv_idx).abs() / 16) / cap)
@@ -70,15 +75,15 @@ def farther(found: Any, theirs: Any, exact: Any) -> bool:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_results_and_gradients(name: str, dtype: Any) -> None:
-    score_mod, mask_mod, learned = cases()[name]
     found, theirs, exact = [], [], []
     for results, kind, call in (
-        (found, dtype, lambda *given: attncc.flex_attention(*given, score_mod, mask_mod=mask_mod)),
-        (theirs, dtype, lambda *given: dense(*given, score_mod, mask_mod)),
-        (exact, torch.float64, lambda *given: dense(*given, score_mod, mask_mod)),
+        (found, dtype, lambda *given, mask_mod: attncc.flex_attention(*given, mask_mod=mask_mod)),
+        (theirs, dtype, lambda *given, mask_mod: dense(*given, mask_mod)),
+        (exact, torch.float64, lambda *given, mask_mod: dense(*given, mask_mod)),
     ):
+        score_mod, mask_mod, learned = cases(torch.float64 if results is exact else torch.float32)[name]
         given = [x.detach().to(kind).requires_grad_() for x in operands(dtype)]
-        out = call(*given)
+        out = call(*given, score_mod, mask_mod=mask_mod)
         results += [out, *torch.autograd.grad((out.double() ** 2).sum(), [*given, *learned])]
     for place, triple in enumerate(zip(found, theirs, exact, strict=True)):
         errors = [float((x.double() - triple[2]).abs().mean()) for x in triple]

@@ -72,3 +72,27 @@ def test_fake_tensors_launch_nothing() -> None:
     assert (out.shape, out.device.type) == ((2, 4, 200, 64), "cuda")
     torch.cuda.synchronize()
     assert torch.equal(attention(*operands()), attention(*operands()))
+
+
+def test_tangents_are_refused_after_calls_without() -> None:
+    q, k, v = operands()
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(attncc.AttnccError, match="tangent"):
+        attention(torch.autograd.forward_ad.make_dual(q, torch.ones_like(q)), k, v)
+
+
+def test_modes_see_what_is_wrong() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    q, k, v = operands()
+    with FlopCounterMode(display=False), pytest.raises(attncc.AttnccError, match="A608"):
+        attncc.compile(CAUSAL, dtype="bf16", head_dim=64)(q, k, v, slope=1.0)
+
+
+def test_autograd_sees_that_out_was_written() -> None:
+    kernel, (q, k, v) = attncc.compile(CAUSAL, dtype="bf16", head_dim=64), operands()
+    for _ in range(4):
+        out = torch.zeros_like(q)
+        product = torch.ones_like(q).requires_grad_() * out
+        assert kernel(q, k, v, out=out) is out
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.sum().backward()

@@ -121,6 +121,8 @@ class AppendLauncher:
             copies.append(framework.narrowed(call[operand]))
             values[operand] = framework.pointer(copies[-1])
         prepared.launches.start(framework.current_stream(ordinal), values, 0)
+        framework.written(call.k_cache)
+        framework.written(call.v_cache)
         if copies:
             framework.release(copies, ordinal)
         return out

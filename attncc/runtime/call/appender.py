@@ -127,4 +127,6 @@ def _run_on_host(framework: HostFramework, call: Append, layout: str, interleave
             if name != cache and elements_meet(arrays[cache], array):
                 raise shares_memory(cache, name)
     out = append_on_host(know_rows(problem, arrays), arrays, interleaved=interleaved)
+    framework.written(call.k_cache)
+    framework.written(call.v_cache)
     return None if out is None else framework.from_numpy(out)

@@ -8,10 +8,11 @@ import numpy as np
 
 from ... import executor
 from ...kernels.serving import executed_plan
-from ...problem.arrays import array_facts
+from ...problem.arrays import BoundCall, array_facts
 from ...problem.call_arguments import Arguments
 from ...problem.refusal import mixed, refused
 from ...problem.swapped_axes import warn_of_swapped_axes
+from ...schedule.plan import KernelPlan
 from ..frameworks.arrays import framework_of, is_array
 from ..frameworks.framework import HostFramework
 from ..store.store import KernelStore
@@ -22,6 +23,18 @@ def run_on_host(
     store: KernelStore, framework: HostFramework, call: Arguments, own_rows: executor.OwnRows = None
 ) -> Any:
     """out, or (out, lse), in q's framework. AttnccError A6xx for bad arguments, A506 if this wasn't built."""
+    plans, bound = bound_on_host(store, framework, call)
+    result = executor.run_bound(executed_plan(plans, bound.problem), bound, own_rows)
+    if call.out is not None:
+        framework.written(call.out)
+    out = framework.from_numpy(result.out) if call.out is None else call.out
+    return out if result.lse is None or not call.return_lse else (out, framework.from_numpy(result.lse))
+
+
+def bound_on_host(
+    store: KernelStore, framework: HostFramework, call: Arguments
+) -> tuple[tuple[KernelPlan, ...], BoundCall]:
+    """The plans that may serve a call, and the call once it was checked. AttnccError as `run_on_host`."""
 
     def seen(name: str, value: Any) -> Any:
         return seen_by(framework, name, value)
@@ -31,9 +44,7 @@ def run_on_host(
     plans = store.plans(configuration_of(store.variant.name, store.configurations, *facts), None)
     bound = executor.bind_for(plans, given.q, given.k, given.v, **given.keywords())
     warn_of_swapped_axes(store.variant.name, facts[0], bound.problem)
-    result = executor.run_bound(executed_plan(plans, bound.problem), bound, own_rows)
-    out = framework.from_numpy(result.out) if call.out is None else call.out
-    return out if result.lse is None or not call.return_lse else (out, framework.from_numpy(result.lse))
+    return plans, bound
 
 
 def seen_by(framework: HostFramework, name: str, value: Any) -> Any:

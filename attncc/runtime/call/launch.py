@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from ...diagnostics import AttnccError
-from ...problem import bind
+from ...problem import Call, Problem, bind
 from ...problem.call_arguments import Arguments, Given
 from ...problem.quantized import kv_dtype
 from ...problem.swapped_axes import warn_of_swapped_axes
@@ -120,6 +120,13 @@ class Launcher:
             self._know(given, key, reader, roles, prepared)
         return _checked(given, values, reader, roles, prepared)
 
+    def judge(self, framework: DeviceFramework, call: Arguments) -> None:
+        """AttnccError for what is wrong with a call. Nothing is launched, or kept."""
+        reader = Reader(framework, self._store.variant)
+        values, _, roles = reader.read(call)
+        self._bound(framework, call)
+        reader.check(roles, values)
+
     def _is_recorded(self, framework: DeviceFramework, call: Arguments) -> bool:
         return framework.records(self._store.variant, self._store.configurations, call)
 
@@ -180,10 +187,7 @@ class Launcher:
             self._tried = None
 
     def _prepare(self, framework: DeviceFramework, ordinal: int, call: Arguments, values: list[Any]) -> Prepared:
-        facts = call_of(framework, call)
-        configuration = configuration_of(self._store.variant.name, self._store.configurations, facts.q, facts.v)
-        check_host_numbers(self._signatures[configuration], call)
-        problem = bind(self._signatures[configuration], facts)
+        facts, configuration, problem = self._bound(framework, call)
         warn_of_swapped_axes(self._store.variant.name, facts.q, problem)
         form = CallForm(facts, misaligned(values), call.scale is not None)
         serving = configuration._replace(
@@ -193,6 +197,13 @@ class Launcher:
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
         return prepared
+
+    def _bound(self, framework: DeviceFramework, call: Arguments) -> tuple[Call, Configuration, Problem]:
+        """The facts of a call, which were checked, and the configuration that serves it."""
+        facts = call_of(framework, call)
+        configuration = configuration_of(self._store.variant.name, self._store.configurations, facts.q, facts.v)
+        check_host_numbers(self._signatures[configuration], call)
+        return facts, configuration, bind(self._signatures[configuration], facts)
 
 
 def _checked(
@@ -239,6 +250,8 @@ def _launch(given: Given, values: list[Any], prepared: Prepared) -> Array | tupl
         framework.assign(own_out, out)
         temporary.append(out)
         out = own_out
+    if own_out is not None:
+        framework.written(own_out)
     if temporary:
         framework.release(temporary, ordinal)
     return out if lse is None else (out, lse)

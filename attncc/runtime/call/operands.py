@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from operator import itemgetter
 from types import NoneType
 from typing import Any, NamedTuple
@@ -167,6 +168,8 @@ class Reader:
 
     def _host_number(self, name: str, value: Any) -> tuple[Any, Any]:
         """The number in a 0-d array that the CPU can read, and its types; an array on a GPU, and `_ARRAY`."""
+        if name in NUMBERS and not is_array(value):
+            return _real(name, value)
         own = framework_of(value, name)
         if own.ordinal(value) >= 0:
             if own is not self._framework:
@@ -175,6 +178,14 @@ class Reader:
         if value.shape:
             return None, _UNFIT
         return value.item(), HostNumber.of(own.facts(value), value)
+
+
+def _real(name: str, value: Any) -> tuple[float, HostNumber]:
+    """A number of another type than Python's float and int, such as a fraction. The executor takes it too."""
+    if not isinstance(value, Real):
+        what = f"`{name}` can't be used"
+        raise refused(ARGUMENTS[name].code, what, expected="a finite number, or None", came=repr(value))
+    return float(value), HostNumber(float, None)
 
 
 def call_of(framework: DeviceFramework, call: Arguments) -> Call:

@@ -35,6 +35,9 @@ class NumpyArrays:
     def records(self, variant: Variant, configurations: Sequence[Any], call: Any) -> bool:
         return False
 
+    def written(self, array: Array) -> None:
+        """Nothing keeps account of it."""
+
     def to_numpy(self, array: Array) -> NDArray[Any]:
         return np.asarray(array)
 

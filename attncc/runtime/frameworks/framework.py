@@ -46,6 +46,9 @@ class Framework(Protocol):
     def records(self, variant: Variant, configurations: Sequence[Any], call: Any) -> bool:
         """Whether a call (`Arguments`) is to go through `autograd.recorded` first."""
 
+    def written(self, array: Array) -> None:
+        """Called after an array of the caller's was written in place, or a launch that does so was queued."""
+
 
 class HostFramework(Framework, Protocol):
     """A framework whose arrays the CPU can read."""

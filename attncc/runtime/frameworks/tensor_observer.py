@@ -1,5 +1,5 @@
-"""What a call sees of its torch tensors: where they are, and a key of their shapes, strides, dtypes and devices, of the
-type that autocast would turn them into, and of whether torch watches."""
+"""What a call sees of its torch tensors: where they are, and a key of their shapes, strides, dtypes and devices, of
+gradients and tangents, of the type that autocast would turn them into, and of whether torch watches."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ class TensorObserver:
 
     def _form(self, tensor: Array) -> Hashable:
         differentiated = tensor.requires_grad and self._torch.is_grad_enabled()
-        return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, differentiated, tensor.is_neg()
+        has_tangent = self._torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None
+        how = differentiated, has_tangent, tensor.is_neg()
+        return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, *how
 
     def _autocast(self, device: str) -> Hashable:
         """The type that autocast gives to calls on this device, None where it is off."""
@@ -111,18 +113,24 @@ def _guard(tensors: Sequence[Array]) -> Guard:
     guards: tuple[Guard, ...] = together, lambda *others: all(map(call, apart, others))
     # A tensor that comes twice, as in attention(x, x, x), fails the check of all together.
     guard = next((guard for guard in guards if guard(*tensors) is True), _never)
-    if guard is _never or not any(tensor.requires_grad for tensor in tensors):
+    if guard is _never:
         return guard
-    return _in_this_mode(guard)
+    return _in_this_mode(guard, any(tensor.requires_grad for tensor in tensors))
 
 
-def _in_this_mode(guard: Guard) -> Guard:
-    """A guard of tensors that require gradients: it holds where gradients are recorded as they are now. torch's own
-    guards don't all ask for that."""
+def _in_this_mode(guard: Guard, has_gradients: bool) -> Guard:
+    """A guard that asks for what torch's own don't, or not all of them: that no tensor has a tangent, for which there
+    must be no dual level of forward mode; of tensors that require gradients, that these are recorded as they are now.
+    """
     import torch
+    from torch.autograd import forward_ad
 
+    if not hasattr(forward_ad, "_current_level"):  # not documented
+        return _never
+    if not has_gradients:
+        return lambda *tensors: forward_ad._current_level < 0 and guard(*tensors)
     enabled, asked = torch.is_grad_enabled(), torch.is_grad_enabled
-    return lambda *tensors: asked() is enabled and guard(*tensors)
+    return lambda *tensors: forward_ad._current_level < 0 and asked() is enabled and guard(*tensors)
 
 
 def _check(*tensors: Array) -> Guard:

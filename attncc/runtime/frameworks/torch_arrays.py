@@ -62,6 +62,10 @@ class TorchArrays:
     def records(self, variant: Variant, configurations: Sequence[Any], call: Any) -> bool:
         return wants_record(self._torch, variant, configurations, call)
 
+    def written(self, array: Array) -> None:
+        """As torch's own operators in place do: autograd then refuses a graph that saved the tensor before."""
+        self._torch.autograd.graph.increment_version(array)
+
     def allocator(
         self, shape: tuple[int, ...], dtype: str, ordinal: int, order: tuple[int, ...] | None = None
     ) -> Callable[[], Array]:

@@ -201,7 +201,7 @@ def _refusal(torch: Any, kernel: RecordedKernel, call: Arguments) -> AttnccError
     """What is wrong with a call, as the kernel itself says it."""
     try:
         with torch.no_grad():
-            kernel.run_unrecorded(call)
+            kernel.judge(call)
     except AttnccError as error:
         return error
     return refused(

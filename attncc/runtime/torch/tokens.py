@@ -30,6 +30,9 @@ class RecordedKernel(Protocol):
     def run_unrecorded(self, call: Arguments) -> Any:
         """A call that torch doesn't record, on the current stream."""
 
+    def judge(self, call: Arguments) -> None:
+        """AttnccError for what is wrong with a call, of which nothing is run."""
+
     def run_backward(self, arguments: BackwardArguments, stream: Any = None) -> Gradients:
         """The gradients of a call."""
 

@@ -160,6 +160,18 @@ def test_what_a_mod_computes_of_its_tensors() -> None:
     assert traces(made(torch.tensor([3.0, 4.0, 5.0]))) == 0
 
 
+def test_of_shapes_that_a_mod_asks_for_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_MOST_SHAPES", 2)
+
+    def made(table: Any) -> Callable[..., Any]:
+        return lambda score, b, h, q_idx, kv_idx: score * table.shape[0] + table[h]
+
+    for length, expected in ((2, 1), (3, 1), (2, 0), (4, 1), (3, 0), (2, 1)):
+        assert traces(made(torch.ones(length))) == expected
+    (kept,) = attention.cache.entries.values()
+    assert len(kept) == 2
+
+
 def test_shapes_that_a_mod_asks_for() -> None:
     def made(table: Any) -> Any:
         return lambda score, b, h, q_idx, kv_idx: score * table.shape[0] + table[h]

@@ -159,6 +159,29 @@ def test_a_counter_of_its_own_where_the_launch_is_recorded(bench: MakeBench) -> 
     assert launch.params["next_block"] == 0x3000 and [item[:2] for item in cleared] == [(0x3000, STREAM)]
 
 
+def test_decode_calls_count_with_the_counters_of_decode_kernels(bench: MakeBench) -> None:  # noqa: F811
+    """As a kernel's own calls do: a word for each block. Where none are clear ahead, those of the call are cleared."""
+    sizes = {"dtype": "fp16", "head_dim": 16, "value_head_dim": 16, "target": "sm_90"}
+    made = bench(*(make_plan(plans.CAUSAL, pass_name=name, **sizes) for name in ("forward", "decode")))
+    kv = (BATCH, KV_HEADS, 100_000, 16)
+    arrays = [FakeArray((BATCH, HEADS, 1, 16), "float16"), FakeArray(kv, "float16"), FakeArray(kv, "float16")]
+    made.kernel(*arrays, return_lse=True, stream=STREAM)
+    (wanted,), _ = taken(made)
+    work = Forward(form_of(made), forms(arrays), True)
+    call = started(made, work, arrays, [0x1000, 0x2000, 0x3000, 0x4000])
+    (launch,), _ = taken(made)
+    assert launch.kernel == wanted.kernel and "decode" in launch.kernel and launch.grid == wanted.grid
+    counters = call._prepared.counters
+    assert counters is call._prepared.kernels.arrivals and call.buffers[-1].shape == (counters.words,)
+    assert counters.words >= launch.grid and launch.params["arrivals"] == counters.of(STREAM)
+    made.cuda.captured.add(STREAM)
+    counters._clear.clear()
+    call.start(STREAM, [array.pointer for array in arrays], [0x1000, 0x2000, 0x3000, 0x4000])
+    (launch,), cleared = taken(made)
+    assert launch.params["arrivals"] == 0x4000 and cleared[-1][:2] == (0x4000, STREAM)
+    assert made.cuda.zeroed_words[-1] == counters.words
+
+
 def lowered(monkeypatch: pytest.MonkeyPatch, function: Any, *given: Any) -> str:
     monkeypatch.setattr(primitives, "_a_gpu", lambda: 0)
     return str(jax.jit(function).trace(*given).lower(lowering_platforms=("cuda",)).as_text())

@@ -229,6 +229,7 @@ class FakeFramework:
         self.stream = 0x57
         self.allocated: list[FakeArray] = []
         self.released: list[FakeArray] = []
+        self.in_place: list[FakeArray] = []
 
     def traces(self) -> bool:
         return False
@@ -270,6 +271,9 @@ class FakeFramework:
 
     def narrowed(self, array: FakeArray) -> FakeArray:
         return FakeArray(array.shape, "int32", ordinal=array.ordinal, contents=[f"copy of {array.pointer}"])
+
+    def written(self, array: FakeArray) -> None:
+        self.in_place.append(array)
 
     def assign(self, target: FakeArray, source: FakeArray) -> None:
         target.contents.append(f"copy of {source.pointer}")

@@ -106,6 +106,13 @@ def test_int64_arrays_are_copied_first(bench: Bench) -> None:
         assert bench.cuda.launches[0].params[name] == copies[f"copy of {given[name].pointer}"]
 
 
+def test_the_framework_is_told_that_caches_changed(bench: Bench) -> None:
+    given = paged()
+    attncc.append(**given)
+    caches = {given["k_cache"].pointer, given["v_cache"].pointer}
+    assert {item.pointer for item in bench.framework.in_place} == caches
+
+
 def test_no_rows_launch_nothing(bench: Bench) -> None:
     rows = {"k_new": array(5, 2, 0, 128), "v_new": array(5, 2, 0, 64), "q": array(5, 8, 0, 128)}
     assert attncc.append(**paged(**rows)).shape == (5, 8, 0, 128)

@@ -115,3 +115,17 @@ def test_tensors_without_memory_are_refused(observer: TensorObserver) -> None:
     held[2] = held[2].to_sparse()
     with pytest.raises(AttnccError, match="A650"):
         observer.observe(held)
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 5])
+@pytest.mark.parametrize("records", [True, False])
+def test_a_tangent_has_another_key(observer: TensorObserver, before: int, records: bool) -> None:
+    forward_ad = torch.autograd.forward_ad
+    with torch.set_grad_enabled(records), forward_ad.dual_level():
+        given = tensors()
+        keys = [observer.observe(given)[1] for _ in range(before + 1)]
+        guard = observer.guard(given)
+        dual = forward_ad.make_dual(given[1], torch.ones_like(given[1]))
+        assert observer.observe([given[0], dual, given[2]])[1] != keys[-1]
+        assert guard is None or not guard(given[0], dual, given[2])
+    assert observer.observe(given)[1] == keys[0]

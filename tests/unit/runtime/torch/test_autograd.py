@@ -470,3 +470,24 @@ def test_autocast_to_a_type_that_was_not_built(grad: bool) -> None:
     single = kernel(SIGMOID, "fp32")  # as it is without autocast
     with torch.autocast("cpu", torch.float16), torch.set_grad_enabled(grad):
         assert single(*operands(torch.float32)).dtype == torch.float32
+
+
+def test_what_calls_write_in_place_can_not_be_differentiated_through() -> None:
+    """As of torch's own operators in place: a graph that saved the tensor before is refused."""
+    q, k, v = (x.detach() for x in operands())
+    given = {name: x.detach() if isinstance(x, torch.Tensor) else x for name, x in inputs().items()}
+    caches = [torch.zeros(1, 1, ROWS, 16) for _ in range(2)]
+    new, lens = torch.ones(1, 1, 1, 16), torch.tensor([3], dtype=torch.int32)
+    out = torch.zeros_like(q)
+    for written, write in (
+        (out, lambda: kernel()(q, k, v, **given, seed=1, out=out)),
+        (caches[0], lambda: attncc.append(*caches, new, new, lens)),
+        (caches[1], lambda: attncc.append(*caches, new, new, lens)),
+    ):
+        product = torch.ones_like(written).requires_grad_() * written
+        write()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.sum().backward()
+    with torch.inference_mode():  # such tensors have no account of changes
+        inferred = torch.empty_like(q)
+        assert kernel()(q, k, v, **given, seed=1, out=inferred) is inferred

@@ -17,13 +17,14 @@ from attncc import api
 from attncc.diagnostics import AttnccError
 from attncc.kernels.candidates import make_plan
 from attncc.problem.call_arguments import ARGUMENTS
-from attncc.problem.strides import contiguous, dense
 from attncc.runtime.frameworks import arrays
-from attncc.runtime.frameworks.torch_arrays import TorchArrays
 from attncc.runtime.kernel import Kernel
 from tests.unit.runtime.conftest import Bench, MakeBench
 
 torch = pytest.importorskip("torch")
+
+from tests.unit.runtime.torch.drawn_calls import Watching  # noqa: E402  (needs torch)
+from tests.unit.runtime.torch.on_gpu import OnGpu  # noqa: E402
 
 BATCH, HEADS, KV_HEADS, ROWS, D = 2, 4, 2, 32, 16
 CAUSAL = "keep if q_pos >= kv_idx"
@@ -50,21 +51,6 @@ def ones(count: int) -> Any:
 
 def starts() -> Any:
     return torch.tensor([0, 5, ROWS], dtype=torch.int32)
-
-
-class OnGpu(TorchArrays):
-    """Tensors on the CPU, as if they were on GPU 0."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ordinal = lambda array: 0
-        self.current_stream = lambda ordinal: 0x57
-
-    def allocator(
-        self, shape: tuple[int, ...], dtype: str, ordinal: int, order: tuple[int, ...] | None = None
-    ) -> Callable[[], Any]:
-        strides = contiguous(shape) if order is None else dense(shape, order)
-        return partial(torch.empty_strided, shape, strides, dtype=self._dtypes[dtype])
 
 
 @pytest.fixture
@@ -244,12 +230,49 @@ def test_what_torch_does_to_calls_is_seen(known: Bench) -> None:
         known.kernel(torch.autograd.forward_ad.make_dual(q, torch.ones_like(q)), k, v, **inputs())
 
 
+@pytest.mark.parametrize("calls", [0, 1, 3, 5])
+def test_a_tangent_is_refused_however_many_calls_came_before(make: Callable[[str], Bench], calls: int) -> None:
+    bench, (q, k, v) = make(CAUSAL), [x.detach() for x in leaves()]
+    for _ in range(calls):
+        bench.kernel(q, k, v)
+    bench.cuda.launches.clear()
+    with torch.autograd.forward_ad.dual_level():
+        for given in (q, k, v):
+            dual = torch.autograd.forward_ad.make_dual(given, torch.ones_like(given))
+            with pytest.raises(AttnccError, match="tangent"):
+                bench.kernel(*(dual if x is given else x for x in (q, k, v)))
+        with torch.no_grad(), pytest.raises(AttnccError, match="tangent"):
+            bench.kernel(torch.autograd.forward_ad.make_dual(q, torch.ones_like(q)), k, v)
+    assert not bench.cuda.launches
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_what_is_wrong_is_refused_where_operators_are_watched(known: Bench, change: str) -> None:
+    """There a call is an operator, but judged as any other."""
+    changed, code = REFUSED[change]
+    known.cuda.launches.clear()
+    for needs_gradients in (True, False):
+        given = [x.requires_grad_(needs_gradients) for x in leaves()]
+        with Watching(), pytest.raises(AttnccError, match=code):
+            known.kernel(*given, **(inputs() | changed))
+    assert not known.cuda.launches
+
+
 def test_a_second_derivative_is_refused(known: Bench) -> None:
     q, k, v = leaves()
     out = known.kernel(q, k, v, **inputs())
     first = torch.autograd.grad(out.sum(), q, create_graph=True)[0]
     with pytest.raises(AttnccError, match="A652"):
         first.sum().backward()
+
+
+def test_autograd_is_told_of_out_in_every_call(make: Callable[[str], Bench]) -> None:
+    bench, (q, k, v) = make(CAUSAL), [x.detach() for x in leaves()]
+    out = torch.empty_like(q)
+    for calls in range(5):
+        before = out._version
+        assert bench.kernel(q, k, v, out=out) is out and out._version > before, calls
+    assert bench.kernel._launcher._known is not None
 
 
 def test_gradients_that_flow_otherwise(make: Callable[[str], Bench]) -> None:
