@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from . import library
 from .descales import with_descales
 from .diagnostics import AttnccError, Diagnostic, did_you_mean
 from .ir import Variant
@@ -33,12 +32,12 @@ from .semantics.constants import NO_DEFINES, Defines, checked_defines
 from .semantics.load import Program, load
 from .semantics.reach import Folders
 from .settle import Settled, settle
-from .source import SourceFile
+from .spec_text import read
 from .threads import DaemonThreads
 
 __all__ = [
     "NO_DEFINES", "CompiledStore", "Defines", "Specification", "check_dtype", "check_targets", "load_specification",
-    "read", "specify",
+    "specify",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -149,42 +148,6 @@ def _is_for(schedule: Schedule, build: Build) -> bool:
         return True
     loop = loop_set(schedule.chosen, build)
     return kinds(build, loop)[:1] == kinds(replace(build, kv_dtype=None), loop)[:1]
-
-
-_WHAT_TO_GIVE = "give a path, a name that `attncc list` prints, or a text of several lines"
-
-
-def read(spec: Path | str) -> SourceFile:
-    """A variant of the library by its name, a file, or a text if it holds a newline.
-
-    AttnccError A511 if there is no such file, or none that can be read.
-    """
-    if isinstance(spec, str) and "\n" in spec:
-        return _text(spec)
-    spec = library.find(spec) or spec
-    if not isinstance(spec, str | Path) or spec == "":
-        came = "an empty text" if spec == "" else type(spec).__name__
-        raise AttnccError(Diagnostic("A511", f"the spec is {came}", help=library.advice(spec) or _WHAT_TO_GIVE))
-    try:
-        return SourceFile.read(Path(spec))
-    except OSError as error:
-        what, help_ = error.strerror, library.advice(spec) or _WHAT_TO_GIVE
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        what, help_ = f"line {line} is not UTF-8: byte 0x{error.object[error.start]:02x}", "save the file as UTF-8"
-    except ValueError:  # a NUL in it
-        what, help_ = "this is no path", _WHAT_TO_GIVE
-    raise AttnccError(Diagnostic("A511", f"{spec} can't be read: {what}", help=help_))
-
-
-def _text(text: str) -> SourceFile:
-    """AttnccError A511 for halves of surrogate pairs, which no file can hold."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        what = f"character {error.start} of the text is half of one: {text[error.start]!r}"
-        raise AttnccError(Diagnostic("A511", what, help="decode it as UTF-8")) from None
-    return SourceFile("<text>", text)
 
 
 def no_variants(where: str, advice: str) -> AttnccError:

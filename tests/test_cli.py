@@ -262,7 +262,7 @@ def test_a_variant_is_chosen_by_an_option(spec) -> None:
         assert "there is no variant here: what was given holds masks alone" in shown and "--variant" not in shown
 
 
-@pytest.mark.parametrize("kind", ["png", "svg"])
+@pytest.mark.parametrize("kind", ["png", pytest.param("svg", marks=pytest.mark.slow)])
 def test_show_draws_4096_squared_in_two_seconds(tmp_path: Path, kind: str) -> None:
     """Processor seconds, imports and all: other jobs on the machine don't count. Half as much again is slack."""
     pytest.importorskip("matplotlib")
@@ -382,6 +382,7 @@ def test_build_refuses(spec, tmp_path: Path, arguments: list[str], status: int, 
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_build_of_a_small_spec_takes_seconds(tmp_path: Path) -> None:
     """About 3 s on two idle cores, with the start of the process and four cold kernels. The limit leaves room for cores
     that other tests keep busy: processor seconds then grow by a half."""

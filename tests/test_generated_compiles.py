@@ -12,7 +12,7 @@ exercises the most code, and the backward pass on those that its parts differ by
 serialised products in every kernel of the default build, and in all backward kernels of its targets and head dims
 (`benchmarks.spills --shipped`).
 
-A plain `pytest` compiles every fourth spec once, and of the rest one of a kind (`every_day`). All others are marked
+A plain `pytest` compiles every eighth spec once, and of the rest one of a kind (`every_day`). All others are marked
 slow: `pytest -m 'slow and not gpu'`, which `.ci/run` runs, too.
 """
 
@@ -126,13 +126,13 @@ def backward_cases() -> Iterator[Case]:
 
 
 def every_day() -> set[Case]:
-    """Every fourth spec once, with the targets and head dims by turns; backward, decode and other targets by one of a
+    """Every eighth spec once, with the targets and head dims by turns; backward, decode and other targets by one of a
     kind: both families, both loops, narrow, wide and unequal heads, fp32."""
     by_spec: dict[str, list[Case]] = {}
     for case in default_cases():
         by_spec.setdefault(case.spec, []).append(case)
-    # By eights, since specs whose number is even have other pairs of target and head dim than the rest.
-    some = [of_spec for number, of_spec in enumerate(by_spec.values()) if number % 8 in (0, 3)]
+    # By sixteens, since specs whose number is even have other pairs of target and head dim than the rest.
+    some = [of_spec for number, of_spec in enumerate(by_spec.values()) if number % 16 in (0, 3)]
     return {
         *(of_spec[number // 2 % len(of_spec)] for number, of_spec in enumerate(some)),
         Case("documents", "sm_90a", "bf16", 128, backward=True),

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "attncc"
 
 FLOORS = {
     "source": 0, "diagnostics": 0, "resources": 0, "library": 0, "threads": 0, "quoting": 0, "operators": 0,
-    "notebook": 0, "version": 0,
+    "notebook": 0, "spec_text": 0, "version": 0,
     "ir": 1, "evaluate": 1, "statements": 1, "syntax": 1, "descales": 1, "first_query": 1, "philox": 1,
     "problem": 2, "semantics": 2,
     "analysis": 3, "reference": 3,

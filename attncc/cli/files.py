@@ -41,11 +41,11 @@ def load_specification(path: Path, given: dict[str, Any]) -> Specification:
 
 def source(path: Path) -> SourceFile:
     """The text of a file, or of stdin for `-`. AttnccError A511 if it can't be read."""
-    from .. import compiler
     from ..source import SourceFile
+    from ..spec_text import read
 
     if path != STDIN:
-        return compiler.read(path)
+        return read(path)
     try:
         return SourceFile("<stdin>", sys.stdin.buffer.read().decode())
     except UnicodeDecodeError as error:

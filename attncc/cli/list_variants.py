@@ -31,10 +31,10 @@ def command() -> None:
     attncc.compile("sliding_window", dtype="bf16", head_dim=128, width=4096)
     """
     from .. import library
-    from ..compiler import load_specification
-    from ..semantics.constants import NO_DEFINES
+    from ..semantics.load import load
+    from ..spec_text import read
 
-    variants = [load_specification(name, None, NO_DEFINES)[0].variant for name in library.names()]
+    variants = [variant for name in library.names() for variant in load(read(name)).variants]
     if as_json():
         click.echo(json_text([_record(variant) for variant in variants], indent=2))
         return

@@ -27,9 +27,9 @@ def command(name: str, like: Path) -> None:
     attncc run mine.attn
     """
     from .. import library
-    from ..compiler import read
     from ..semantics.load import load
     from ..source import SourceFile
+    from ..spec_text import read
 
     name = name.removesuffix(library.SUFFIX)
     path = Path(f"{name}{library.SUFFIX}")

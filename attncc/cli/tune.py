@@ -272,7 +272,7 @@ def _print(session: Session) -> None:
 
 def _write(file: Path, session: Session) -> bool:
     """Whether the file changed."""
-    from ..compiler import read
+    from ..spec_text import read
     from ..tune.write import written
 
     winner = session.winner

@@ -81,17 +81,26 @@ def _pieces(text: str, calls: Iterable[re.Match[str]]) -> Iterator[str]:
         start = call.start()
         if readers is None and call[1]:
             readers = _readers(text)
-        if _is_removable(text[:start], call, readers or set()):
+        if _is_removable(call, readers or set()):
             yield text[end:start]
             end = call.end()
     yield text[end:]
 
 
-def _is_removable(before: str, call: re.Match[str], readers: set[str]) -> bool:
+def _is_removable(call: re.Match[str], readers: set[str]) -> bool:
     """Whether the call is a statement in a block, of what it seems to be, and without effects."""
     condition, owner, arguments = call[1] or "", call[2], call[3]
-    lines = (line.split("//")[0].rstrip() for line in reversed(before.split("\n")))
-    in_block = next(filter(None, lines), "").endswith(_STATEMENT_ENDS)
+    in_block = _code_above(call.string, call.start()).endswith(_STATEMENT_ENDS)
     is_call = not owner or owner.endswith((".", "::"))
     has_effect = _EFFECT.search(arguments) or _EFFECT.search(condition) or set(_CALLED.findall(condition)) - readers
     return in_block and is_call and not has_effect
+
+
+def _code_above(text: str, end: int) -> str:
+    """The last line before a place that holds code, without its comment."""
+    while end > 0:
+        begin = text.rfind("\n", 0, end - 1) + 1
+        if line := text[begin:end].split("//", maxsplit=1)[0].rstrip():
+            return line
+        end = begin
+    return ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..codegen.render import KernelSource
-from ..compiler import NO_DEFINES, Defines, Specification, check_cache_dtype, check_dtype, check_targets, read, specify
+from ..compiler import NO_DEFINES, Defines, Specification, check_cache_dtype, check_dtype, check_targets, specify
 from ..diagnostics import warn
 from ..kernels.candidates import Candidates
 from ..kernels.kernel_names import kernel_name, separate_dq_name
@@ -27,6 +27,7 @@ from ..semantics.load import load
 from ..semantics.reach import Folders
 from ..settle import Settled
 from ..source import SourceFile
+from ..spec_text import read
 from .text import RUNTIME, init_text, root_text
 
 DEFAULT_ARCHS = ("sm_80", "sm_90a")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attncc.analysis.rules import sorted_name
-from attncc.codegen.render import render, render_helper
+from attncc.codegen.render import render_helper
 from attncc.kernels.decode.facts import Decode
 from attncc.kernels.helpers import combine, tile_lists, transposition
 from attncc.kernels.helpers import min_max_table as min_max_table_kernel
@@ -30,6 +30,7 @@ from attncc.problem.facts import KERNEL_DTYPES
 from attncc.problem.inputs import merged
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
+from tests.emulator.sources import rendered
 
 Array = NDArray[Any]
 THREAD_BLOCKS = 3  # of kernels that are persistent
@@ -112,7 +113,7 @@ def decode_parts(plan: KernelPlan, call: Call) -> tuple[Array, Array, int]:
     fields, held = input_values(plan, call)
     box = box_rows(plan.block_kv, problem)
     maps = b"".join(tensor_map(array, box) for array in (call.k, call.v)) if facts.mapped else b""
-    kernel.run(render(plan), facts.parameters(), values | fields, call.blocks, maps, order=call.order)
+    kernel.run(rendered(plan), facts.parameters(), values | fields, call.blocks, maps, order=call.order)
     assert not arrivals.any(), "the next launch on the stream would find counters other than 0"
     del held
     return out, lse, int((~np.isnan(partial_out)).any(axis=(1, 2)).sum())
@@ -144,14 +145,14 @@ def _forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
         maps = b"".join(tensor_map(*box) for box in boxes)
         ahead = transposed(plan, call, values, maps[-MAP_BYTES:])
         most, cluster = (4, 2) if call.paired else (THREAD_BLOCKS, 1)
-        kernel.run(render(plan), facts_of(plan).parameters(), values, min(blocks, most), maps, cluster=cluster)
+        kernel.run(rendered(plan), facts_of(plan).parameters(), values, min(blocks, most), maps, cluster=cluster)
         assert not counter[0], "the next launch on the stream would find a counter other than 0"
         del ahead
     else:
         width, _, kv_columns = plan.tile_columns
         box = plan.block_kv, width, kv_columns
         maps = b"".join(tensor_map(array, *box) for array in (call.k, call.v)) if facts_of(plan).loads_by_tma else b""
-        kernel.run(render(plan), facts_of(plan).parameters(), values, blocks, maps)
+        kernel.run(rendered(plan), facts_of(plan).parameters(), values, blocks, maps)
     del held
     if call.splits > 1:
         helper = combine.kernel(plan)

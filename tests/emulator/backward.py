@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attncc.codegen.render import render, render_helper
+from attncc.codegen.render import render_helper
 from attncc.kernels.helpers import delta as delta_kernel
 from attncc.kernels.helpers import dq_sum as dq_sum_kernel
 from attncc.kernels.helpers import exact_sum, sink_gradient
@@ -27,6 +27,7 @@ from tests.emulator.attention import (
     tensor_map,
     tensors,
 )
+from tests.emulator.sources import rendered
 
 ROW_BLOCK = 16
 DQ_CONSUMER_WARPS = 4
@@ -173,5 +174,5 @@ def _run(plan: KernelPlan, call: Call, values: Values, maps: bytes = b"", *, ord
     if ordered:
         values |= {"dq_semaphore": numbers[1:].ctypes.data}
     blocks = min(blocks, most) if maps else blocks
-    kernel.run(render(plan), facts_of(plan).parameters(), values, blocks, maps, cluster=cluster)
+    kernel.run(rendered(plan), facts_of(plan).parameters(), values, blocks, maps, cluster=cluster)
     del held

@@ -12,7 +12,7 @@ import re
 import shutil
 import struct
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -32,6 +32,7 @@ _ALWAYS = (
 )  # fmt: skip
 _MAP = "const __grid_constant__ TensorMap"  # in the head of kernels that load by TMA
 
+Body = tuple[str, str, str]
 # Bodies of the functions that hold inline assembly: name, a word of the parameters where it is overloaded, body.
 _BODIES = (
     ("copy_async", "", "issue_copy(target, source, true);"),
@@ -149,6 +150,7 @@ _HOPPER_BODIES = (
     ("take_pair", "", "const uint2 pair = shared_at<uint2>(address); x = pair.x, y = pair.y;"),
     ("take_four", "", "const uint4 four = shared_at<uint4>(address); x = four.x, y = four.y, z = four.z, w = four.w;"),
 )
+_FUNCTION = re.compile(r"__forceinline__ [\w* ]+\b(\w+)\(([^;{}]*)\)[\w ]*\{")  # its name and parameters
 # Of functions on one line: to inline such a body takes the host compiler less time than a function of its own.
 _SHORT = re.compile(r"__forceinline__(?=[^\n{}]*\{[^\n{}]{0,100}\}$)", re.M)
 _NARROW = {"bf16": ("float_to_bf16", "bf16_to_float"), "fp16": ("float_to_half", "half_to_float")}
@@ -267,29 +269,30 @@ def _digest(text: str) -> str:
 def _on_host(text: str) -> str:
     text = re.sub(r"^#(line|define DEVICE) .*$", "", text, flags=re.M)
     text = re.sub(r"\bDEVICE\b", "__device__ __forceinline__", text)
-    for name, word, body in _BODIES:
-        text = _with_body(text, name, word, body)
-    element = re.search(r"using Element = (\w+16);", text)
-    if element:
-        narrow, widen = _NARROW[element[1]]
-        text = _with_body(text, "pack", "", f"return {narrow}(low) | (unsigned){narrow}(high) << 16;")
-        each = ", ".join(f"{widen}({x} >> bits)" for x in "abc")
-        sums = f"for (int bits = 0; bits < 32; bits += 16) sum |= (unsigned){narrow}(fmaf({each})) << bits;"
-        text = _with_body(text, "multiply_add", "unsigned a", f"unsigned sum = 0; {sums} return sum;")
-        quarters = "pack_two" in text
-        text = _with_body(text, "mma", "", f"multiply(sum, a, b0, b1, {'half_to_float' if quarters else widen});")
-        widen = "quarter_to_float" if quarters else widen
-    if _MAP in text:
-        for name, word, body in _HOPPER_BODIES:
-            text = _with_body(text, name, word, body)
-        for name in set(re.findall(r"\b(\w+_async)\(float[^{}]*\{\s*asm", text)):
-            transposed = str(("gradient" in name or "probs" in name) and not quarters).lower()
-            text = _with_body(text, name, "", f"{_product(text, name)}, {transposed}, {widen});")
+    text = _with_bodies(text, [*_BODIES, *_bodies_of_element(text)])
     text = re.sub(r"extern __shared__ .* (\w+)\[\];", r"unsigned char* \1 = shared_memory;", text)
     text = _SHORT.sub("ATTNCC_INLINED", text)
     left = re.search(r"^.*\n.*\basm\b", re.sub(r"//.*", "", text), re.M)
     assert left is None, f"inline assembly without a stand-in: {left[0]}"
     return text
+
+
+def _bodies_of_element(text: str) -> Iterator[Body]:
+    """Of functions that depend on the dtype; of kernels that load by TMA all for Hopper as well."""
+    element, quarters = re.search(r"using Element = (\w+16);", text), "pack_two" in text
+    if element:
+        narrow, widen = _NARROW[element[1]]
+        yield "pack", "", f"return {narrow}(low) | (unsigned){narrow}(high) << 16;"
+        each = ", ".join(f"{widen}({x} >> bits)" for x in "abc")
+        sums = f"for (int bits = 0; bits < 32; bits += 16) sum |= (unsigned){narrow}(fmaf({each})) << bits;"
+        yield "multiply_add", "unsigned a", f"unsigned sum = 0; {sums} return sum;"
+        yield "mma", "", f"multiply(sum, a, b0, b1, {'half_to_float' if quarters else widen});"
+        widen = "quarter_to_float" if quarters else widen
+    if _MAP in text:
+        yield from _HOPPER_BODIES
+        for name in set(re.findall(r"\b(\w+_async)\(float[^{}]*\{\s*asm", text)):
+            transposed = str(("gradient" in name or "probs" in name) and not quarters).lower()
+            yield name, "", f"{_product(text, name)}, {transposed}, {widen});"
 
 
 def _product(text: str, name: str) -> str:
@@ -301,12 +304,16 @@ def _product(text: str, name: str) -> str:
     return f"{steps} start_product(sum, {a}, b + BSteps::at(step), step > 0 || accumulate"
 
 
-def _with_body(text: str, name: str, word: str, body: str) -> str:
-    """The text with the bodies of the functions of that name, whose parameters hold `word`, replaced."""
+def _with_bodies(text: str, bodies: Iterable[Body]) -> str:
+    """The text with these in place of the bodies of the functions of that name, whose parameters hold that word."""
+    by_name: dict[str, list[tuple[str, str]]] = {}
+    for name, word, body in bodies:
+        by_name.setdefault(name, []).append((word, body))
     pieces, end = [], 0
-    for match in re.finditer(rf"__forceinline__ [\w* ]+\b{name}\(([^;{{}}]*)\)[\w ]*\{{", text):
-        if match.start() >= end and word in match[1]:
-            pieces += [text[end : match.end()], f" {body} }}"]
+    for match in _FUNCTION.finditer(text):
+        found = next((body for word, body in by_name.get(match[1], ()) if word in match[2]), None)
+        if match.start() >= end and found is not None:
+            pieces += [text[end : match.end()], f" {found} }}"]
             end = _closing(text, match.end())
     return "".join(pieces) + text[end:]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attncc.codegen.render import render, render_helper
+from attncc.codegen.render import render_helper
 from attncc.kernels.kernel_names import kernel_name
 from attncc.kernels.launched import helper_kernels
 from attncc.problem.facts import numpy_dtype
@@ -18,6 +18,7 @@ from attncc.runtime.frameworks.framework import by_key_head_axes
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
 from tests.emulator.attention import MAP_BYTES
+from tests.emulator.sources import rendered
 from tests.unit.runtime.fakes import FakeArray, FakeCuda, FakeFramework
 
 Array = NDArray[Any]
@@ -92,7 +93,7 @@ class EmulatedCuda(FakeCuda):
         launch = self.launches[-1]
         maps = b"".join(self._map(address) for address in launch.maps)
         if launch.kernel in self._plans:
-            source = render(self._plans[launch.kernel])
+            source = rendered(self._plans[launch.kernel])
         else:
             source = render_helper(self._helpers[launch.kernel])
         kernel.run(source, tuple(self.structs[launch.kernel]), launch.params, launch.grid, maps)

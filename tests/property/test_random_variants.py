@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.emulator import kernel
+from tests.examples import slow_beyond
 from tests.random_variants.calls import parsed
 from tests.random_variants.emulated import check
 from tests.random_variants.rendered import PASSES, TARGETS, rendered
@@ -14,7 +15,7 @@ from tests.random_variants.variants import random_variant
 DIMS = ((64, 64), (128, 128), (256, 256), (40, 72))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", slow_beyond(6, [0, 2, 5, 7, 8, 10, 1, 3, 4, 6, 9, 11]))  # six: all targets, three dims
 def test_kernels_are_generated(seed: int) -> None:
     """For each pass, with the first tiles that the compiler would try."""
     variant = parsed(random_variant(seed))

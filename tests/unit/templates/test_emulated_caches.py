@@ -159,7 +159,7 @@ def paged(plan: KernelPlan) -> KernelPlan:
     return replace(plan, paged=True)
 
 
-@pytest.mark.parametrize("page", [1, 7, 16, 64])
+@pytest.mark.parametrize("page", [1, 7, pytest.param(16, marks=pytest.mark.slow), 64])  # 16 is what others below have
 @pytest.mark.parametrize("text", [CAUSAL, pytest.param(WINDOW, marks=pytest.mark.slow)], ids=["causal", "window"])
 @EVERY_PLAN
 def test_pages(name: str, text: str, page: int) -> None:
