@@ -22,8 +22,11 @@ Rows = NDArray[np.float32]
 
 
 class Budget:
-    """How much all searches of a plan may look at, in elements of their tables: it grows as attention's own work does,
-    with the square of the sequence from 64k rows on. These are planned in tens of milliseconds, 512k within a second."""
+    """How much all searches of a plan may look at, in elements of their tables.
+
+    From 64k rows on it grows as attention's own work does, with their square: these are planned in tens of
+    milliseconds, 512k within a second.
+    """
 
     def __init__(self, rows: int) -> None:
         self._left = (max(rows, 1 << 16) // ROWS) ** 2
