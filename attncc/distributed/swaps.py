@@ -15,7 +15,7 @@ GOOD = 1.005  # times the ideal: nothing is left to gain
 CANDIDATES = 64  # swaps of a step that are looked at closely
 TRIALS = 6  # of those, the best are made until one helps
 ROWS = 96  # of a sequence, the square root of whose elements `Budget` counts: by times on one core
-STEP = 1 << 14  # elements that a step counts as in any case
+STEP = 1 << 12  # elements that a step counts as in any case
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.float32]
