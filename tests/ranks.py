@@ -17,7 +17,7 @@ IMPORTED = [
     "torch.distributed",
     *("torch._dynamo", "functorch.compile"),  # what torch.compile imports when it is first used
     "attncc.distributed",
-    *(f"tests.unit.distributed.{name}" for name in ("decoding", "late", "refusals", "sharing", "training")),
+    *(f"tests.unit.distributed.{name}" for name in ("decoding", "late", "poisoned", "refusals", "sharing", "training")),
 ]
 
 

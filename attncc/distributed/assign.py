@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from heapq import heappop, heapreplace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .cost import Loads, Owners, combined_work, exposed, figures, ideal_seconds
 from .machine import Machine
-from .swaps import GOOD, improved
+from .swaps import GOOD, Budget, improved
 
 STEPS = 4  # swaps for each rank, at most
 ENOUGH = 1.005  # times the goal: no other beginning is improved then
@@ -40,13 +41,15 @@ def zigzag(chunks: int, ranks: int) -> Owners | None:
 
 def heap(work: NDArray[np.float64], ranks: int) -> Owners:
     """The largest chunk first, each to the rank that has least."""
-    owners, load, count = np.zeros(len(work), np.int64), np.zeros(ranks), np.zeros(ranks, np.int64)
-    each = len(work) // ranks
-    for chunk in np.argsort(-work, kind="stable"):
-        rank = int(np.argmin(np.where(count < each, load, np.inf)))
+    owners, each = np.zeros(len(work), np.int64), len(work) // ranks
+    free = [(0.0, rank, 0) for rank in range(ranks)]  # work, who, and how many chunks
+    for chunk in np.argsort(-work, kind="stable").tolist():
+        load, rank, count = free[0]
         owners[chunk] = rank
-        load[rank] += work[chunk]
-        count[rank] += 1
+        if count + 1 < each:
+            heapreplace(free, (load + float(work[chunk]), rank, count + 1))
+        else:
+            heappop(free)
     return owners
 
 
@@ -59,25 +62,37 @@ def affinity(loads: Loads, machine: Machine) -> Owners:
     rows = np.concatenate([load.by_pair * (load.layers * load.row_bytes) for load in loads], axis=1)
     chunks, each, most = len(work), len(work) // ranks, work.sum() / ranks * SPARE
     owners, load_of, count = np.zeros(chunks, np.int64), np.zeros(ranks), np.zeros(ranks, np.int64)
-    wanted = np.zeros((ranks, rows.shape[1]), np.float32)
-    of_node = np.zeros((machine.nodes, rows.shape[1]), np.float32)
-    for chunk in np.argsort(-work, kind="stable"):
-        free = count < each
-        fits = free & (load_of + work[chunk] <= most)
-        if fits.any():
-            own, near = (np.minimum(table, rows[chunk]).sum(axis=1) for table in (wanted, of_node))
-            rank = int(np.lexsort((load_of, -near[machine.node], -own, ~fits))[0])
+    wanted, of_node = (np.zeros((number, rows.shape[1]), np.float32) for number in (ranks, machine.nodes))
+    begin, end = _spans(rows)
+    for chunk in np.argsort(-work, kind="stable").tolist():
+        span = slice(begin[chunk], end[chunk])
+        own, load = rows[chunk, span], load_of + work[chunk]
+        free = np.flatnonzero((count < each) & (load <= most))
+        if free.size:
+            free = _most(free, np.minimum(wanted[:, span], own).sum(axis=1)[free])
+            if free.size > 1 and machine.nodes > 1:
+                free = _most(free, np.minimum(of_node[:, span], own).sum(axis=1)[machine.node[free]])
         else:
-            rank = int(np.argmin(np.where(free, load_of, np.inf)))
-        owners[chunk] = rank
-        load_of[rank] += work[chunk]
+            free = np.flatnonzero(count < each)
+        rank = free[np.argmin(load_of[free])]
+        owners[chunk], load_of[rank] = rank, load[rank]
         count[rank] += 1
-        node = machine.node[rank]
-        wanted[rank], of_node[node] = np.maximum(wanted[rank], rows[chunk]), np.maximum(of_node[node], rows[chunk])
+        for table, place in ((wanted, rank), (of_node, machine.node[rank])):
+            np.maximum(table[place, span], own, out=table[place, span])
     return owners
 
 
-def by_nodes(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[str, Owners]]:
+def _spans(rows: NDArray[np.float32]) -> tuple[list[int], list[int]]:
+    """Of each chunk the first column that isn't 0, and the one behind the last."""
+    used = rows > 0
+    return used.argmax(axis=1).tolist(), (used.shape[1] - used[:, ::-1].argmax(axis=1)).tolist()
+
+
+def _most(which: NDArray[np.int64], value: NDArray[np.float32]) -> NDArray[np.int64]:
+    return np.asarray(which[value == value.max()])
+
+
+def by_nodes(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> Iterator[tuple[str, Owners]]:
     """Runs of chunks to nodes, swapped until nodes are balanced; then the chunks of a node to its ranks, in two ways.
 
     Of what a node needs, each of its ranks receives a part: all at worst, and at best its share. Nodes are balanced as
@@ -86,7 +101,7 @@ def by_nodes(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[str,
     nodes, ranks = machine.nodes, machine.ranks // machine.nodes
     as_one = Machine(nodes, nodes, machine.flops, machine.nvlink, machine.network * max(ranks / 2, 1))
     faster = tuple(replace(load, seconds=load.seconds / ranks) for load in loads)
-    of_node, _ = improved(faster, sequential(chunks, nodes), as_one, STEPS * machine.ranks)
+    of_node, _ = improved(faster, sequential(chunks, nodes), as_one, STEPS * machine.ranks, budget)
     by_work, by_rows = np.zeros(chunks, np.int64), np.zeros(chunks, np.int64)
     for node in range(nodes):
         own = np.flatnonzero(of_node == node)
@@ -107,10 +122,10 @@ def beginnings(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[st
     yield "heap", heap(combined_work(loads), ranks)
 
 
-def searched(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[str, Owners]]:
+def searched(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> Iterator[tuple[str, Owners]]:
     """More of them, those first whose swaps mostly end well."""
     if machine.nodes > 1:
-        yield from by_nodes(loads, chunks, machine)
+        yield from by_nodes(loads, chunks, machine, budget)
     yield "affinity", affinity(loads, machine)
 
 
@@ -135,7 +150,7 @@ class Attempt:
         return cls(name, swaps, owners, seconds, spent, sent)
 
 
-def attempts(loads: Loads, chunks: int, machine: Machine) -> list[Attempt]:
+def attempts(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> list[Attempt]:
     """The best first: least time, with what isn't hidden; of those within a percent of that, fewest bytes.
 
     Where runs of neighbours are as good as can be, nothing is searched; swaps end with the first that is. Few swaps of
@@ -149,15 +164,15 @@ def attempts(loads: Loads, chunks: int, machine: Machine) -> list[Attempt]:
 
     plain = [tried(name, 0, owners) for name, owners in beginnings(loads, chunks, machine)]
     if min(plain[:-1]) > goal:  # of runs: heaps send more than they need to
-        others = [tried(name, 0, owners) for name, owners in searched(loads, chunks, machine)]
+        others = [tried(name, 0, owners) for name, owners in searched(loads, chunks, machine, budget)]
         begun = [*found[len(plain) :], *found[: len(plain)]]
         for attempt in begun if min(plain + others) > goal else ():
-            owners, swaps = improved(loads, attempt.owners, machine, STEPS * machine.ranks)
+            owners, swaps = improved(loads, attempt.owners, machine, STEPS * machine.ranks, budget)
             if swaps and tried(attempt.name, swaps, owners) <= ENOUGH * goal:
                 break
         swapped = any(item.swaps and item.name == found[0].name for item in found)
         if not swapped and min(item.exposed for item in found) > NEAR * goal:
-            owners, swaps = improved(loads, found[0].owners, machine, FEW)
+            owners, swaps = improved(loads, found[0].owners, machine, FEW, budget)
             found += [Attempt.of(found[0].name, swaps, owners, loads, machine)] if swaps else []
     limit = CLOSE * min(item.seconds for item in found)
     least = 1.01 * min(item.exposed for item in found if item.seconds <= limit)

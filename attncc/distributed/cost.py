@@ -43,6 +43,11 @@ class Load:
         each = self.needs.rows[: self.needs.blocks]  # of every chunk
         return np.asarray(by_block.astype(np.float32) @ each.astype(np.float32))
 
+    @cached_property
+    def by_source(self) -> NDArray[np.float32]:
+        """Whether each kv chunk has rows that each q chunk needs, as 1 or 0: [kv chunk, q chunk]."""
+        return np.asarray((self.by_pair > 0).T, np.float32, order="C")
+
 
 Loads = tuple[Load, ...]
 
@@ -74,9 +79,9 @@ class Figures:
         return float(self.compute.mean()) / slowest if slowest else 1.0
 
 
-def figures(load: Load, owners: Owners, machine: Machine) -> Figures:
-    """What plans say: by who sends each block to whom."""
-    sent = rows_sent(senders_of(load.needs, owners, machine), load.needs.rows)
+def figures(load: Load, owners: Owners, machine: Machine, by: NDArray[np.int64] | None = None) -> Figures:
+    """What plans say. `by`: who sends each block to whom, where that is known."""
+    sent = rows_sent(senders_of(load.needs, owners, machine) if by is None else by, load.needs.rows)
     same = machine.same_node
     inside, between = _busiest(np.where(same, sent, 0)), _busiest(np.where(same, 0, sent))
     return Figures(*_seconds(load, owners, machine, inside, between), sent)
@@ -85,13 +90,15 @@ def figures(load: Load, owners: Owners, machine: Machine) -> Figures:
 def times_of(load: Load, owners: Owners, machine: Machine, found: Figures) -> tuple[Times, bool]:
     """What groups of heads are chosen by, and whether chunks that need no others' rows are launched before the rest:
     not where launches cost more than that hides."""
-    apart, together = (_times(load, owners, machine, found, chosen) for chosen in (True, False))
+    local = local_chunks(load.needs, owners)
+    apart, together = (_times(load, owners, machine, found, local & chosen) for chosen in (True, False))
     first = apart.forward(apart.groups(load.heads)) <= together.forward(together.groups(load.heads))
     return (apart, True) if first else (together, False)
 
 
-def _times(load: Load, owners: Owners, machine: Machine, found: Figures, first: bool) -> Times:
-    local, ranks = local_chunks(load.needs, owners) & first, machine.ranks
+def _times(load: Load, owners: Owners, machine: Machine, found: Figures, local: NDArray[np.bool_]) -> Times:
+    """`local`: chunks that are launched before others' rows have come."""
+    ranks = machine.ranks
     alone = np.bincount(owners, np.where(local, load.by_chunk, 0), ranks).astype(np.float64)
     order = np.argsort(owners, kind="stable")  # of each rank its chunks, as they follow each other
     new = np.r_[True, _gaps(load, order) | (np.diff(owners[order]) != 0) | (local[order][1:] != local[order][:-1])]
@@ -113,8 +120,7 @@ def _gaps(load: Load, order: Owners) -> NDArray[np.bool_]:
 
 def local_chunks(found: Needs, owners: Owners) -> NDArray[np.bool_]:
     """Of each chunk of q whether its rank owns all rows that it needs."""
-    remote = np.repeat(owners, found.blocks)[None] != owners[:, None]
-    return np.asarray(~(found.needed & remote & (found.rows > 0)).any(axis=1))
+    return np.asarray(~(found.by_chunk & (owners != owners[:, None])).any(axis=1))
 
 
 def exposed(load: Load, owners: Owners, machine: Machine, found: Figures) -> float:
@@ -123,10 +129,16 @@ def exposed(load: Load, owners: Owners, machine: Machine, found: Figures) -> flo
     return times.forward(times.groups(load.heads))
 
 
-def estimate(load: Load, wanted: NDArray[np.float32], owners: Owners, machine: Machine) -> Floats:
-    """`Figures.seconds` of what is `wanted` by `nested`: in a small part of the time."""
-    inside, between = estimated(wanted, owners, machine)
-    return np.asarray(np.maximum.reduce(_seconds(load, owners, machine, inside, between)))
+def estimate(load: Load, wanted: NDArray[np.float32], owners: Owners, machine: Machine) -> tuple[Floats, Floats]:
+    """`Figures.seconds` in a small part of the time, and seconds in which each chunk's rows go to who needs them.
+
+    `wanted`: rows that each rank needs of each kv chunk, [ranks, chunks], if those that its chunks need were nested, as
+    those of windows and documents are.
+    """
+    found = estimated(wanted, owners, machine)
+    seconds = np.maximum.reduce(_seconds(load, owners, machine, found.inside, found.between))
+    sent = found.to_ranks / machine.nvlink + found.to_nodes / machine.network
+    return np.asarray(seconds), np.asarray(sent * load.row_bytes)
 
 
 def _seconds(load: Load, owners: Owners, machine: Machine, inside: Any, between: Any) -> tuple[Floats, Floats, Floats]:
@@ -143,13 +155,6 @@ def senders_of(needs: Needs, owners: Owners, machine: Machine) -> NDArray[np.int
 def _busiest(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Of each rank the larger of what it receives and what it sends."""
     return np.asarray(np.maximum(rows.sum(axis=1), rows.sum(axis=0)))
-
-
-def nested(load: Load, owners: Owners, ranks: int) -> NDArray[np.float32]:
-    """Rows that each rank needs of each kv chunk, [ranks, chunks], if those that chunks need of another were nested, as
-    those of windows and documents are."""
-    order = np.argsort(owners, kind="stable")
-    return np.asarray(load.by_pair[order].reshape(ranks, -1, len(owners)).max(axis=1))
 
 
 def wants(needs: Needs, owners: Owners, ranks: int) -> NDArray[np.bool_]:

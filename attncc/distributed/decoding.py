@@ -17,6 +17,7 @@ from ..ir import Variant, reads
 from ..partial_results import merged
 from ..problem.refusal import refused, shape_text
 from ..runtime.kernel import Kernel, kernel_of
+from .agreement import check_alike
 from .key_places import KV_OFFSET, Turns, depends_on_place, with_places
 from .plan_data import key_of
 
@@ -44,7 +45,7 @@ def decode(kernel: Any, group: Any = None, *, interleave: int | None = None, res
     own = kernel_of("kernel", kernel)
     _check_variant(own.variant)
     turns = None if interleave is None else Turns(interleave, ranks)
-    _check_alike((key_of(own.variant), own.configurations, interleave, result), group, "A722", "kernels or options")
+    check_alike((key_of(own.variant), own.configurations, interleave, result), group, "A722", "kernels or options")
     return ShardedDecode(own, group, turns, result)
 
 
@@ -62,16 +63,6 @@ def _check_variant(variant: Variant) -> None:
 def _not_shared(variant: Variant, came: str, help_: str) -> Exception:
     what = f"{variant.name} can't attend to keys of several ranks"
     return refused("A725", what, expected="a variant whose partial results add up", came=f"one with {came}", help=help_)
-
-
-def _check_alike(mine: Any, group: Any, code: str, what: str) -> None:
-    """A722 or A721 where ranks say different things. Waits for all of them."""
-    found: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(found, repr(mine), group)
-    others = [rank for rank, text in enumerate(found) if text != found[0]]
-    if others:
-        came = f"{found[others[0]]} on rank {others[0]}"
-        raise refused(code, f"ranks have different {what}", expected=f"{found[0]}, as rank 0", came=came)
 
 
 class ShardedDecode:
@@ -169,7 +160,7 @@ class ShardedDecode:
         if q.dim() != 4 or (self.result == "heads" and heads % self.ranks):
             expected = f"rank 4{f', heads that {self.ranks} ranks can share' if self.result == 'heads' else ''}"
             raise refused("A725", "`q` can't be used", expected=expected, came=f"shape {shape_text(tuple(q.shape))}")
-        _check_alike(form, self.group, "A721", "queries")
+        check_alike(form, self.group, "A721", "queries")
         self._agreed.add(form)
 
     def _inputs(self, inputs: Mapping[str, Any], first: Tensor, kv_lens: Tensor) -> dict[str, Any]:

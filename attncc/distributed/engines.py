@@ -72,8 +72,8 @@ class Engine(Protocol):
         ...
 
 
-def engine_of(device: Any) -> Engine:
-    return OnDevice(device) if torch.device(device).type == "cuda" else OnHost()
+def engine_of(device: Any, group: Any) -> Engine:
+    return OnDevice(device) if torch.device(device).type == "cuda" else OnHost(_timeout(group))
 
 
 def meet(group: Any) -> None:
@@ -198,7 +198,10 @@ def why_no_peers(device: Any, group: Any) -> str:
 
 
 class OnHost:
-    """Files in memory that all processes of a host map."""
+    """Files in memory that all processes of a host map. Waits for flags take `timeout` seconds at most."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
 
     def allocate(self, size: int, group: Any) -> Memory:
         folder = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -230,13 +233,17 @@ class OnHost:
         _COUNT.from_address(flag).value = value % _WORD
 
     def wait(self, flag: int, value: int, *, copies: bool) -> None:
-        word, until = _COUNT.from_address(flag), time.monotonic() + _timeout().total_seconds()
+        word, until = _COUNT.from_address(flag), time.monotonic() + self._timeout
         while (word.value - value) % _WORD >= _WORD // 2:
             if time.monotonic() > until:
                 raise refused("A726", "another rank doesn't answer", expected="rows of K and V", came="none in time")
             time.sleep(1e-5)
 
 
-def _timeout() -> timedelta:
-    found = dist.distributed_c10d.default_pg_timeout
-    return found if isinstance(found, timedelta) else timedelta(minutes=30)
+def _timeout(group: Any) -> float:
+    """The group's, in seconds. It isn't of torch's documented interface."""
+    try:
+        found = (group or dist.group.WORLD)._get_backend(torch.device("cpu")).options._timeout
+    except (AttributeError, RuntimeError):
+        found = dist.distributed_c10d.default_pg_timeout
+    return float(found.total_seconds() if isinstance(found, timedelta) else timedelta(minutes=30).total_seconds())

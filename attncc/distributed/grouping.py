@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,34 +36,61 @@ class Times:
 
     def forward(self, groups: Groups) -> float:
         """Of the slowest rank, with what of travel isn't hidden."""
-        shares = [group / sum(groups) for group in groups]
-        now, further = self.local + self.local_launches - self.launch, 1
-        for share, arrived in zip(shares, accumulate(shares), strict=True):
-            now = np.maximum(now, arrived * self.travel) + share * self.rest + further * self.launches
-            further = FURTHER
-        return float(now.max())
+        return float(self._forward(_Shares.of((groups,)))[0])
 
     def backward(self, groups: Groups) -> float:
         """K and V come once more. Gradients go back behind them on the same links."""
-        shares = [group / sum(groups) for group in groups]
+        return float(self._backward(_Shares.of((groups,)))[0])
+
+    def _forward(self, some: _Shares) -> Floats:
+        now = self.local + self.local_launches - self.launch
+        for share, arrived, is_there, is_first in some.steps():
+            launches = is_there * (1 if is_first else FURTHER) * self.launches
+            now = np.maximum(now, arrived * self.travel) + share * self.rest + launches
+        return np.asarray(now.max(axis=1))
+
+    def _backward(self, some: _Shares) -> Floats:
         now, link = BACKWARD * self.local + LAUNCH * (self.local_launches - self.launch), self.travel
-        for share, arrived in zip(shares, accumulate(shares), strict=True):
-            now = np.maximum(now, arrived * self.travel) + BACKWARD * share * self.rest + LAUNCH * self.launches
-            link = np.maximum(link, now) + share * WIDE * self.travel
-        return float(np.maximum(now, link).max())
+        for share, arrived, is_there, _ in some.steps():
+            launches = is_there * LAUNCH * self.launches
+            now = np.maximum(now, arrived * self.travel) + BACKWARD * share * self.rest + launches
+            link = np.where(is_there, np.maximum(link, now) + share * WIDE * self.travel, link)
+        return np.asarray(np.maximum(now, link).max(axis=1))
 
     def groups(self, heads: int, *, back: bool = False) -> Groups:
         """Those with which the slowest rank is done first: the fewest that take the same within a thousandth."""
         if not self.travel.any():
             return (heads,)
-        found = {some: (self.backward if back else self.forward)(some) for some in _candidates(heads)}
+        candidates, shares = _candidates(heads)
+        times = (self._backward if back else self._forward)(shares)
+        found = dict(zip(candidates, times.tolist(), strict=True))
         most = 1.001 * min(found.values())
         return min((some for some in found if found[some] <= most), key=lambda some: (len(some), found[some]))
 
 
+@dataclass(frozen=True)
+class _Shares:
+    """Some ways to group heads, one in a row: each group's share of all heads, 0 behind the last."""
+
+    of_groups: Floats
+
+    @classmethod
+    def of(cls, ways: tuple[Groups, ...]) -> _Shares:
+        longest = max(map(len, ways))
+        return cls(np.array([[*(heads / sum(way) for heads in way), *[0.0] * (longest - len(way))] for way in ways]))
+
+    def steps(self) -> Iterator[tuple[Floats, Floats, NDArray[np.bool_], bool]]:
+        """Of each group: the share, with those before it, whether there is such a group, all [ways, 1]; the first?"""
+        arrived = np.cumsum(self.of_groups, axis=1)
+        for number in range(arrived.shape[1]):
+            share = self.of_groups[:, number : number + 1]
+            yield share, arrived[:, number : number + 1], share > 0, number == 0
+
+
 @lru_cache(maxsize=64)
-def _candidates(heads: int) -> tuple[Groups, ...]:
-    return tuple(dict.fromkeys(_each(heads)))
+def _candidates(heads: int) -> tuple[tuple[Groups, ...], _Shares]:
+    found = tuple(dict.fromkeys(_each(heads)))
+    return found, _Shares.of(found)
 
 
 def _each(heads: int) -> Iterator[Groups]:

@@ -36,7 +36,8 @@ def _stream_beside(device: Any) -> Any:
 
 
 class Turns:
-    """Of one call. `arriving`: what its launches wait for, by groups of heads."""
+    """Of one call. `arriving`: what its launches wait for, by groups of heads. As a context: the current stream goes on
+    after all launches, also if one fails: what they use is free again then."""
 
     def __init__(self, arriving: Arriving, side: Any) -> None:
         self._arriving, self._side, self._number = arriving, side, -1
@@ -71,8 +72,10 @@ class Turns:
         if group > max(self._known):
             self._arriving.wait(group)
 
-    def join(self) -> None:
-        """The current stream goes on after all launches."""
+    def __enter__(self) -> Turns:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self._side is not None:
             torch.cuda.current_stream(self._side.device).wait_stream(self._side)
 

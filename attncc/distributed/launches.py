@@ -124,25 +124,24 @@ class ByOffset:
         whole = Call(q, arriving, options)
         out = torch.empty((*q.shape[:-1], arriving.v.shape[-1]), dtype=q.dtype, device=q.device)
         lse = whole.new_lse() if softmax else None
-        lanes, first = self._lanes.begin(arriving, self._count(arriving)), len(arriving.heads) == 1
-
-        def launch_here() -> None:
-            for run in self._here:
-                with lanes.next():
-                    self._forward(whole.early(), run, out, lse)
-
-        if first:
-            launch_here()
-        for number, heads in enumerate(arriving.heads):
-            some = whole.of(heads)
-            for run in self._others:
-                with lanes.next(number):
-                    self._forward(some, run, out, lse)
-            lanes.reach(number)
-        if not first:  # a small group is soon there, and these fill what the last one leaves idle
-            launch_here()
-        lanes.join()
+        first = len(arriving.heads) == 1
+        with self._lanes.begin(arriving, self._count(arriving)) as lanes:
+            if first:
+                self._launch_here(lanes, whole, out, lse)
+            for number, heads in enumerate(arriving.heads):
+                some = whole.of(heads)
+                for run in self._others:
+                    with lanes.next(number):
+                        self._forward(some, run, out, lse)
+                lanes.reach(number)
+            if not first:  # a small group is soon there, and these fill what the last one leaves idle
+                self._launch_here(lanes, whole, out, lse)
         return out, lse
+
+    def _launch_here(self, lanes: Turns, whole: Call, out: Tensor, lse: Tensor | None) -> None:
+        for run in self._here:
+            with lanes.next():
+                self._forward(whole.early(), run, out, lse)
 
     def _count(self, arriving: Arriving) -> int:
         return len(self._here) + len(self._others) * len(arriving.heads)
@@ -166,22 +165,22 @@ class ByOffset:
 
         Runs whose keys are all here go on while rows travel: K and V before the others, their gradients behind them.
         """
-        call, lanes = Call(given.q, arriving, options), self._lanes.begin(arriving, self._count(arriving))
-        work = _Backward(given, back, repeats, several=self._count(arriving) > 1)
-        own: Iterable[tuple[Tensor, Tensor]] = (self._in_lane(lanes, work, call.early(), run) for run in self._here)
-        if not arriving.complete:
+        call, count = Call(given.q, arriving, options), self._count(arriving)
+        work = _Backward(given, back, repeats, several=count > 1)
+        with self._lanes.begin(arriving, count) as lanes:
+            own: Iterable[tuple[Tensor, Tensor]] = (self._in_lane(lanes, work, call.early(), run) for run in self._here)
+            if not arriving.complete:
+                own = list(own)
+            for number, heads in enumerate(arriving.heads):
+                some = call.of(heads)
+                pairs = [self._in_lane(lanes, work, some, run, number) for run in self._others]
+                lanes.reach(number)
+                with lanes.again(*(x for pair in pairs[:-1] for x in pair)):
+                    total = Total()
+                    for pair in pairs:
+                        total.add(*pair)
+                    leaving.start(number, *total.found(some))
             own = list(own)
-        for number, heads in enumerate(arriving.heads):
-            some = call.of(heads)
-            pairs = [self._in_lane(lanes, work, some, run, number) for run in self._others]
-            lanes.reach(number)
-            with lanes.again(*(x for pair in pairs[:-1] for x in pair)):
-                total = Total()
-                for pair in pairs:
-                    total.add(*pair)
-                leaving.start(number, *total.found(some))
-        own = list(own)
-        lanes.join()
         for found in own:
             for number, heads in enumerate(arriving.heads):
                 leaving.add(number, *map(call.of(heads).heads_of, found))

@@ -15,7 +15,7 @@ from ..diagnostics import AttnccError
 from ..problem.refusal import refused
 
 CHUNKS_A_RANK = 8  # where the call doesn't say: 7 % of imbalance at most for causal masks, even without swaps
-LEAST_CHUNK = 128  # rows; smaller chunks cut the tiles of kernels
+LEAST_CHUNK = 512  # rows; smaller ones make many launches of few tiles
 
 
 @dataclass(frozen=True)

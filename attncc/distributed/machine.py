@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +26,12 @@ class Machine:
     network: float = 45e9
     launch: float = 50e-6
 
-    @property
+    @cached_property
     def node(self) -> NDArray[np.int64]:
         """The node of each rank."""
         return np.arange(self.ranks) // (self.ranks // self.nodes)
 
-    @property
+    @cached_property
     def same_node(self) -> NDArray[np.bool_]:
         """[ranks, ranks]"""
         return np.asarray(self.node[:, None] == self.node)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,12 @@ class Needs:
     needed: NDArray[np.bool_]
     rows: Ints
     blocks: int
+
+    @cached_property
+    def by_chunk(self) -> NDArray[np.bool_]:
+        """Whether any row of a chunk looks at any key of another: [q chunk, kv chunk]."""
+        used = self.needed.reshape(*self.work.shape, self.blocks) & (self.rows[: self.blocks] > 0)
+        return np.asarray(used.any(axis=2))
 
     def taken(self, q_chunks: Ints) -> Needs:
         """Of some chunks of queries alone."""

@@ -151,7 +151,7 @@ class PeerMemory:
     """Of one group on one device: it lasts as long as the process, and all plans share it."""
 
     def __init__(self, group: Any, device: Any) -> None:
-        self.engine, self._group = engine_of(device), group
+        self.engine, self._group = engine_of(device, group), group
         ranks = dist.get_world_size(group)
         self._flag_memory = self.engine.allocate(4 * ranks * _LINE, group)
         self._flags = [Flags(self._flag_memory.addresses, kind * ranks) for kind in range(4)]

@@ -114,7 +114,7 @@ class PeerExchange(Exchange):
                 turn.arrived(sender, group)
 
         whole_k, whole_v = found.whole.pair
-        return Fetched(whole_k, whole_v, heads, arrive, done=turn.done, early=early)
+        return Fetched(whole_k, whole_v, heads, arrive, done=turn.done, early=early, sent=(k, v))
 
     def _layout(self, k: Tensor, v: Tensor) -> tuple[tuple[int, int], int]:
         """Where K and V begin in a slot, and the bytes of both."""

@@ -28,6 +28,7 @@ from .plan_data import MaskPlan, PlanData, Received, Rows, Tried, digest_of, key
 from .plan_json import fields_of
 from .plan_text import explained
 from .query_places import launched_together
+from .swaps import Budget
 
 
 class Plan(PlanData):
@@ -73,7 +74,7 @@ def plan(
 
     `kernels`: a kernel, or what `attncc.parse` gives; or a list of these, or of pairs (kernel, layers), that share one
     assignment. `lengths`: rows of q and k: an int, a list of lengths (a packed batch), or a tuple of two such (q, k).
-    `chunk`: rows of q in a chunk; without it a rank has 8 chunks, if they are at least 128 rows. `batch`: sequences of
+    `chunk`: rows of q in a chunk; without it a rank has 8 chunks, if they are at least 512 rows. `batch`: sequences of
     a dense batch. `heads`: of q, or (of q, of k); `head_dim`: of q and k, or (of these, of v). `machine`: the speeds of
     GPUs and links, and the nodes; by default those of H100s. `inputs`: what the masks read, whole, as NumPy arrays.
 
@@ -97,7 +98,7 @@ def plan(
         loads.append(Load(found, layers, 2 * sum(dims) / machine.flops, row_bytes, together, sequences))
         masks.append((variant, taken))
     _check_inputs(kernels, inputs)
-    best, *_ = tried = attempts(tuple(loads), chunks, machine)
+    best, *_ = tried = attempts(tuple(loads), chunks, machine, Budget(shape.q_rows))
     plans = tuple(_mask_plan(*mask, load, best.owners, machine) for mask, load in zip(masks, loads, strict=True))
     made = Plan(shape, machine, tuple(best.owners.tolist()), plans, row_bytes, tuple(map(_of_attempt, tried)))
     _warn_if_all_is_needed(made)
@@ -147,8 +148,8 @@ def _check_inputs(kernels: Any, inputs: Mapping[str, Any]) -> None:
 
 
 def _mask_plan(variant: Variant, inputs: Mapping[str, Any], load: Load, owners: Owners, machine: Machine) -> MaskPlan:
-    found, same, size = figures(load, owners, machine), machine.same_node, load.row_bytes
     sent, owner = senders_of(load.needs, owners, machine), np.repeat(owners, load.needs.blocks)
+    found, same, size = figures(load, owners, machine, sent), machine.same_node, load.row_bytes
     read = reads(variant, *(keep.condition for keep in variant.keeps))
     times, local_first = times_of(load, owners, machine, found)
     groups, groups_back = (times.groups(load.heads, back=back) for back in (False, True))
@@ -175,18 +176,21 @@ def _mask_plan(variant: Variant, inputs: Mapping[str, Any], load: Load, owners: 
     )
 
 
-def _received(found: Needs, owner: Owners, senders: NDArray[np.int64]) -> Iterable[tuple[Received, ...]]:
+def _received(found: Needs, owner: Owners, senders: NDArray[np.int64]) -> list[tuple[Received, ...]]:
     """Of each rank: blocks that come from some sender, [ranks, blocks], neighbours of one owner joined."""
     ends = np.cumsum(found.rows)
-    for sender in senders:
-        blocks = np.flatnonzero(sender >= 0)
-        new = (np.diff(blocks) != 1) | (np.diff(owner[blocks]) != 0) | (np.diff(sender[blocks]) != 0)
-        first, last = blocks[np.r_[True, new][: blocks.size]], blocks[np.r_[new, True][: blocks.size]]
-        begin, end = ends[first] - found.rows[first], ends[last]
-        by_sender: dict[int, list[Rows]] = {}
-        for number, rows in zip(sender[first].tolist(), zip(begin.tolist(), end.tolist(), strict=True), strict=True):
-            by_sender.setdefault(number, []).append(rows)
-        yield tuple(Received(number, tuple(runs)) for number, runs in sorted(by_sender.items()))
+    rank, block = np.nonzero(senders >= 0)
+    sender = senders[rank, block]
+    alike = np.stack([rank, block - np.arange(block.size), owner[block], sender])  # those of neighbours of one run
+    new = np.r_[True, (np.diff(alike) != 0).any(axis=0)][: block.size]
+    first, last = np.flatnonzero(new), np.flatnonzero(np.r_[new[1:], True][: block.size])
+    begin, end = ends[block[first]] - found.rows[block[first]], ends[block[last]]
+    order = np.lexsort((sender[first], rank[first]))  # of one sender as they stand
+    by_rank: list[dict[int, list[Rows]]] = [{} for _ in range(len(senders))]
+    runs = zip(*(x[order].tolist() for x in (rank[first], sender[first], begin, end)), strict=True)
+    for receiver, number, start, stop in runs:
+        by_rank[receiver].setdefault(number, []).append((start, stop))
+    return [tuple(Received(number, tuple(rows)) for number, rows in of_rank.items()) for of_rank in by_rank]
 
 
 def _of_attempt(attempt: Attempt) -> Tried:

@@ -5,6 +5,8 @@ Networks between nodes are slow, links inside them fast. What a rank receives st
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,23 +55,36 @@ def rows_sent(senders: Ints, rows: Ints) -> Ints:
     return np.bincount(pair, rows[block], ranks * ranks).astype(np.int64).reshape(ranks, ranks)
 
 
-def estimated(wanted: NDArray[np.float32], owners: Ints, machine: Machine) -> tuple[NDArray[np.float64], ...]:
-    """What each rank receives and sends, the larger of both: inside its node, and between nodes.
+class Estimated(NamedTuple):
+    """Rows that each rank receives or sends, the larger of both: inside its node, and between nodes. Rows of each chunk
+    that go to other ranks of its node, and to other nodes."""
 
-    `wanted`: rows of each chunk that each rank needs, [ranks, chunks], as if those of a node were nested; those of its
-    ranks that need rows of a chunk take shares in proportion.
+    inside: NDArray[np.float64]
+    between: NDArray[np.float64]
+    to_ranks: NDArray[np.float32]
+    to_nodes: NDArray[np.float32]
+
+
+def estimated(wanted: NDArray[np.float32], owners: Ints, machine: Machine) -> Estimated:
+    """`wanted`: rows of each chunk that each rank needs, [ranks, chunks], as if those of a node were nested; those of
+    its ranks that need rows of a chunk take shares in proportion.
     """
-    node, each = machine.node, machine.ranks // machine.nodes
+    ranks, chunks, node = machine.ranks, np.arange(len(owners)), machine.node
+    others = wanted.copy()
+    others[owners, chunks] = 0
+    if machine.nodes == 1:
+        to_ranks, to_nodes = others.sum(axis=0), np.zeros(len(owners), np.float32)
+        inside = np.maximum(others.sum(axis=1), np.bincount(owners, to_ranks, ranks))
+        return Estimated(inside, np.zeros(ranks), to_ranks, to_nodes)
     near = node[owners] == node[:, None]
-    close = np.where(near & (owners != np.arange(machine.ranks)[:, None]), wanted, 0)
-    far = np.where(near, 0, wanted)
-    by_node = far.reshape(machine.nodes, each, -1)
+    close, far = others * near, others * ~near
+    by_node = far.reshape(machine.nodes, -1, len(owners))
     of_node, all_of_node = by_node.max(axis=1), by_node.sum(axis=1)
     taken = (far * share(of_node, all_of_node)[node]).sum(axis=1)
     passed = far.sum(axis=1) - taken  # as many as it hands on
-    sent = np.bincount(owners, of_node.sum(axis=0), machine.ranks)
-    sent_close = np.bincount(owners, close.sum(axis=0), machine.ranks)
-    return np.maximum(close.sum(axis=1), sent_close) + passed, np.maximum(taken, sent)
+    to_ranks, to_nodes = close.sum(axis=0), of_node.sum(axis=0)
+    sent, sent_close = (np.bincount(owners, rows, ranks) for rows in (to_nodes, to_ranks))
+    return Estimated(np.maximum(close.sum(axis=1), sent_close) + passed, np.maximum(taken, sent), to_ranks, to_nodes)
 
 
 def share(once: NDArray[np.float32], by_each: NDArray[np.float32]) -> NDArray[np.float32]:

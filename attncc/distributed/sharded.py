@@ -17,6 +17,7 @@ from ..problem.refusal import refused, shape_text
 from ..runtime.kernel import Kernel, kernel_of
 from ..runtime.torch.recordable import lost_gradient
 from . import operator
+from .agreement import check_alike
 from .call_parts import Heads, Options
 from .launches import Given, ToBackward, launches_of
 from .plan_data import digest_of
@@ -94,6 +95,7 @@ class ContextParallel:
         self.kv_rows = plan.lengths.kv_rows // plan.ranks, plan.lengths.kv_rows
         self._token = operator.token_of(self)
         self._seen: dict[str, tuple[Any, int]] = {}  # inputs of the mask that were compared with the plan's
+        self._agreed = set[Any]()  # forms of calls that all ranks have alike
 
     def rows(self, *, of: str = "q") -> Tensor:
         """The rows that this rank owns, of "q" or "kv", counted over all sequences: int64."""
@@ -156,13 +158,11 @@ class ContextParallel:
     def forward(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> operator.Results:
         """Fetches K and V, computes own rows."""
         self._check(q, k, v, options)
-        fetched = self.exchange(k, options).fetch(k, v, self._heads(k, options, self.mask.groups))
-        try:
-            out, lse = self.launches(q.device).forward(q, fetched, options)
+        launches = self.launches(q.device)
+        with self.exchange(k, options).fetch(k, v, self._heads(k, options, self.mask.groups)) as fetched:
+            out, lse = launches.forward(q, fetched, options)
             empty = [x.new_empty(0) for x in (q, k, v)]
             kept = fetched.kept() if self.keep_kv else empty[1:]
-        finally:
-            fetched.done()
         return operator.Results(out.contiguous(), empty[0] if lse is None else lse.contiguous(), *kept)
 
     def backward(self, given: Given, back: ToBackward, options: Options, *, deterministic: bool) -> operator.Found:
@@ -172,12 +172,11 @@ class ContextParallel:
         fetched = Fetched(k, v, heads, None) if self.keep_kv else exchange.fetch(k, v, heads)
         giving = exchange.giving(k, v, heads, k.dtype if k.dtype == torch.float64 else self.gradients)
         try:
-            launches = self.launches(given.q.device)
-            found = launches.backward(given, fetched, back, options, giving, repeats=deterministic)
-            fetched.done()
+            with fetched:
+                launches = self.launches(given.q.device)
+                found = launches.backward(given, fetched, back, options, giving, repeats=deterministic)
             dk, dv = giving.finished()
         finally:
-            fetched.done()
             giving.done()
         learned = [(name, x) for name, x in options.inputs.items() if isinstance(x, torch.Tensor)]
         inputs = [_summed(found.inputs[name], self.group).to(x.dtype) for name, x in learned if name in self.learnable]
@@ -197,6 +196,16 @@ class ContextParallel:
             expected = "an int, the same on all ranks, which must drop by the same bits"
             raise refused("A612", "`seed` is missing", expected=expected, came="None")
         self._check_inputs(options.inputs)
+        self._check_ranks(q, k, v, options.layout)
+
+    def _check_ranks(self, q: Tensor, k: Tensor, v: Tensor, layout: str) -> None:
+        """A721: ranks bring other heads, sequences or types, so that rows would be written where they don't belong. The
+        first call of each form waits for all ranks; one that a graph records can't."""
+        form = *(tuple(x.shape) for x in (q, k, v)), q.dtype, k.dtype, v.dtype, layout
+        if form in self._agreed or (q.is_cuda and torch.cuda.is_current_stream_capturing()):
+            return
+        check_alike(form, self.group, "A721", "q, k or v")
+        self._agreed.add(form)
 
     def _check_length(self, x: Tensor, dim: int, rows: int, name: str) -> None:
         """A721: what is no tensor of so many rows."""

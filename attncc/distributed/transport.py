@@ -28,7 +28,8 @@ class Fetched:
     """K and V in logical order, of full length: own rows, zeros where none are needed, and the others' after `wait`.
 
     Until then these are finite in `early`, and may be anything in `k` and `v`. After `done` nothing reads them: their
-    memory may be another call's then.
+    memory may be another call's then. As a context: what is on its way when an error ends the call still comes before
+    `done`, since others send it, and would write into what is the next call's.
     """
 
     def __init__(
@@ -40,9 +41,10 @@ class Fetched:
         *,
         done: Callable[[], None] | None = None,
         early: Pair | None = None,
+        sent: Pair | None = None,
     ) -> None:
         self.k, self.v, self.heads, self.early = k, v, tuple(heads), early or (k, v)
-        self._arrive, self._done = arrive, done
+        self._arrive, self._done, self._sent = arrive, done, sent  # copies read what is sent until `done`
         self._there = 0  # groups of heads
 
     def kept(self) -> Pair:
@@ -54,6 +56,14 @@ class Fetched:
         if self._done is not None:
             self._done()
 
+    def __enter__(self) -> Fetched:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, Exception):
+            self.wait(len(self.heads) - 1)
+        self.done()
+
     @property
     def complete(self) -> bool:
         return self._arrive is None or self._there == len(self.heads)
@@ -61,8 +71,10 @@ class Fetched:
     def wait(self, group: int) -> None:
         """For this group of heads, and those before it."""
         while not self.complete and self._there <= group:
-            assert self._arrive is not None
-            self._arrive(self._there)
+            arrive, self._arrive = self._arrive, None  # what fails once isn't waited for again
+            assert arrive is not None
+            arrive(self._there)
+            self._arrive = arrive
             self._there += 1
 
 

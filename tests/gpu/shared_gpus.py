@@ -84,6 +84,23 @@ class Rank:
         same = all(torch.equal(a, b) for run in runs for a, b in zip(first, run, strict=True))
         return wrong + ("" if same else "other bits in another run; ")
 
+    def goes_on(self) -> str:
+        """The same bits after calls that were refused half-way, and of k and v that have to be copied to be sent."""
+        kernel = kernel_of("sliding_window")
+        plan = shared.plan(kernel, ROWS, ranks=RANKS, heads=HEADS, head_dim=DIM, batch=1, chunk=ROWS // RANKS // 4)
+        cp = shared.shard(kernel, plan=plan, transport="peer")
+        q, k, v = (cp.shard(x, 2) for x in self.operands())
+        first, wrong = cp(q, k, v), ""
+        for _ in range(4):
+            try:
+                cp(*(x[..., : DIM // 2] for x in (q, k, v)))
+                wrong += "half of the head dim isn't refused; "
+            except attncc.AttnccError:
+                out = cp(q, *(x.mT.contiguous().mT for x in (k, v)))
+                torch.full((4, *k.shape), torch.nan, dtype=k.dtype, device=k.device)  # in memory that is free again
+                wrong += "" if torch.equal(out, first) else "other bits after a refused call; "
+        return wrong
+
     def decodes(self, spec: str, interleave: int | None) -> str:
         """One query over a cache: as on one GPU, and by a graph whose lengths change."""
         kernel, inputs = kernel_of(spec), inputs_of(spec)
@@ -128,6 +145,7 @@ def _difference(name: str, found: Any, wanted: Any) -> str:
 def checks(own: Rank) -> Iterator[tuple[str, str]]:
     for spec in SPECS:
         yield spec, own.shares(spec)
+    yield "goes on", own.goes_on()
     for spec, interleave in (("causal", None), ("sliding_window", None), ("sliding_window", 64), ("documents", None)):
         yield f"decode {spec} {interleave}", own.decodes(spec, interleave)
 

@@ -16,5 +16,5 @@ def test_two_gpus_find_what_one_does(tmp_path: Path) -> None:
     from tests.gpu import shared_gpus
 
     found = shared_gpus.results(str(tmp_path), "cuda")
-    assert all(len(each) == 9 for each in found)
+    assert all(len(each) == 10 for each in found)
     assert [item for each in found for item in each.items() if item[1]] == []

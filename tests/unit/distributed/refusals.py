@@ -21,7 +21,7 @@ import attncc.distributed as shared
 from attncc.distributed.launches import launches_of
 
 SIZES: dict[str, Any] = {"ranks": 2, "heads": 2, "head_dim": 16, "dtype": "fp32"}
-TIMEOUT = 20  # seconds
+TIMEOUT, SOON = 20, 2  # seconds
 
 
 def _kernel(spec: str = "sliding_window") -> attncc.Kernel:
@@ -65,6 +65,12 @@ def other_inputs(rank: int) -> None:
 
 def whole_rows(rank: int) -> None:
     shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **SIZES))(*_rows(64))
+
+
+def other_sequences(rank: int) -> None:
+    """Of a batch of two on one rank: rows would lie elsewhere in the other's memory."""
+    cp = shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **SIZES))
+    cp(*(x.expand(1 + rank, -1, -1, -1) for x in _rows()))
 
 
 def no_seed(rank: int) -> None:
@@ -112,6 +118,7 @@ REFUSED: dict[str, tuple[Callable[[int], None], str]] = {
     "other consts": (other_consts, "A722"),
     "other inputs": (other_inputs, "A722"),
     "other rows": (whole_rows, "A721"),
+    "other sequences": (other_sequences, "A721"),
     "no seed": (no_seed, "A612"),
     "what GPUs can't cut": (on_gpus, "A724"),
     "no type of gradients": (other_gradients, "A722"),
@@ -192,14 +199,20 @@ def process(rank: int, folder: str) -> None:
         except attncc.AttnccError as error:
             found[name] = error.diagnostics[0].code
         dist.barrier()
-    cp = shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **SIZES))
+    soon = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=SOON))
+    kernel, plan = _kernel("full"), shared.plan(_kernel("full"), 64, **SIZES)  # both ranks need the rows of the other
+    cp = shared.shard(kernel, plan=plan)
+    by_copies = shared.shard(kernel, soon, plan=plan, transport="peer")
+    cp(*_rows())
+    by_copies(*_rows())
     if rank == 1:
         Path(folder, "1.json").write_text(json.dumps(found), encoding="utf-8")
         os._exit(0)  # dies between two calls, without a word
-    start = time.monotonic()
-    try:
-        cp(*_rows())
-    except RuntimeError:
-        found["a dead rank"] = time.monotonic() - start
+    for name, call in (("a dead rank", cp), ("a dead peer", by_copies)):
+        start = time.monotonic()
+        try:
+            call(*_rows())
+        except (RuntimeError, attncc.AttnccError):
+            found[name] = time.monotonic() - start
     Path(folder, "0.json").write_text(json.dumps(found), encoding="utf-8")
     os._exit(0)

@@ -31,6 +31,7 @@ def test_told_on_all_ranks(found: list[dict[str, Any]], name: str) -> None:
 
 def test_a_dead_rank_is_told_in_time(found: list[dict[str, Any]]) -> None:
     assert found[0]["a dead rank"] < refusals.TIMEOUT + 10
+    assert refusals.SOON <= found[0]["a dead peer"] < refusals.SOON + 10
 
 
 def test_options(found: list[dict[str, Any]]) -> None:
