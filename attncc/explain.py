@@ -18,7 +18,7 @@ from .analysis.rules import TileKind, TileRules
 from .analysis.tiles_2d.tally_2d import tally_2d, tile_kinds_2d
 from .evaluate import Array, Environment
 from .executor.run import plan_grid, skips, workload
-from .ir import Keep, Search, Variant, const, symbol, walk
+from .ir import Keep, Search, Variant, const, needs, symbol, walk
 from .kernels import legality
 from .kernels.candidates import make_plan
 from .kernels.decode.facts import Decode
@@ -35,8 +35,9 @@ from .schedule.target import TARGETS
 LATENTS = "V in K"  # the order of calls whose v is the first columns of k, where a kernel loads those once
 MOST_LINES = 32  # of a mask: of more nobody asks which leaves tiles PARTIAL, and each takes an analysis of its own
 MOST_NODES = 500  # the same of their conditions
+MOST_COMPARED = 1000  # nodes of a mask: of more the kernel's own loop order is told alone, as each takes an analysis
 # Operations of keep lines on pairs, for all that is counted: more takes seconds, and an estimate serves as well.
-MOST_WORK = 2e8
+MOST_WORK = 1e8
 
 
 @dataclass(frozen=True)
@@ -290,7 +291,9 @@ def capacity(plan: KernelPlan, device: Device) -> int:
 
 def _tiled_plans(plan: KernelPlan) -> dict[str, KernelPlan]:
     """The plan, its counterpart in the other loop order, and FlashAttention's Algorithm 1 with the paper's blocks: they
-    count no registers, and so are larger than a kernel's."""
+    count no registers, and so are larger than a kernel's. Of a large mask the plan alone."""
+    if not compares_orders(plan.variant):
+        return {plan.loop: plan}
     elements = TARGETS[plan.target].shared_bytes // DTYPE_BYTES[plan.dtype]
     block_q, block_kv = cost.paper_blocks(elements, plan.head_dim)
     rules = analyse(plan.variant, block_q, block_kv, searches=False)
@@ -299,6 +302,13 @@ def _tiled_plans(plan: KernelPlan) -> dict[str, KernelPlan]:
         "Algorithm 1": paper,
         **{item.loop: item for item in sorted((plan, *_counterpart(plan)), key=lambda item: item.loop)},
     }
+
+
+def compares_orders(variant: Variant) -> bool:
+    """Whether all loop orders are told of, as they are of masks of up to `MOST_COMPARED` nodes, lets included."""
+    roots = [keep.condition for keep in variant.keeps]
+    roots += [item.value for item in needs(variant, *roots)]
+    return sum(1 for _ in walk(*roots)) <= MOST_COMPARED
 
 
 def _counterpart(plan: KernelPlan) -> list[KernelPlan]:

@@ -27,6 +27,7 @@ class Expr:
 
     type: Type
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+    children: tuple[Expr, ...] = field(default=(), init=False, compare=False, repr=False)
     _own: tuple[object, ...] = field(default=(), init=False, compare=False, repr=False)  # all that isn't a child
     _hash: int = field(default=0, init=False, compare=False, repr=False)
     _number: int = field(default=0, init=False, compare=False, repr=False)
@@ -63,14 +64,12 @@ class Expr:
             object.__setattr__(b, "_number", a._number)
         return True
 
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return ()
-
-    def _keep(self, *own: object) -> None:
-        object.__setattr__(self, "_own", (type(self).__name__, self.type, *own))
-        object.__setattr__(self, "_hash", hash((self._own, self.children)))
-        object.__setattr__(self, "_number", next(_NUMBERS))
+    def _keep(self, *own: object, children: tuple[Expr, ...] = ()) -> None:
+        kept = self.__dict__  # by `object.__setattr__` it takes twice as long, and large masks have 100,000 nodes
+        kept["_own"] = own = (type(self).__name__, self.type, *own)
+        kept["children"] = children
+        kept["_hash"] = hash((own, children))
+        kept["_number"] = next(_NUMBERS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,11 +108,7 @@ class Load(Expr):
     indices: tuple[Expr, ...]
 
     def __post_init__(self) -> None:
-        self._keep(self.input)
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.indices
+        self._keep(self.input, children=self.indices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,11 +126,7 @@ class Search(Expr):
     above: bool
 
     def __post_init__(self) -> None:
-        self._keep(self.input, self.above)
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return (*self.indices, self.length, self.value)
+        self._keep(self.input, self.above, children=(*self.indices, self.length, self.value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,11 +138,7 @@ class Apply(Expr):
     args: tuple[Expr, ...]
 
     def __post_init__(self) -> None:
-        self._keep(self.op)
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.args
+        self._keep(self.op, children=self.args)
 
 
 SYMBOLS: dict[str, Type] = {
@@ -295,16 +282,19 @@ class Variant:
 def walk(*roots: Expr) -> Iterator[Expr]:
     """Every distinct node below the roots, children before parents, each once."""
     seen: set[Expr] = set()
+    met: set[int] = set()  # their ids: most nodes are met again as the same object, which takes no Python code to find
     stack = list(reversed(roots))
     while stack:
         node = stack[-1]
-        if node not in seen:
-            below = [child for child in node.children if child not in seen]
+        if id(node) not in met:
+            below = [child for child in node.children if id(child) not in met]
             if below:
                 stack.extend(reversed(below))
                 continue
-            seen.add(node)
-            yield node
+            met.add(id(node))
+            if node not in seen:
+                seen.add(node)
+                yield node
         stack.pop()
 
 

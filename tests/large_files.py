@@ -2,6 +2,7 @@
 
 `python -m tests.large_files [COMMAND ...] [-k WORDS]` tells the seconds of the processor that each command takes for
 each of them, without NVRTC's: no kernel is compiled, so `build` ends with the first that it would compile. (On Linux.)
+Other processes on the machine make a processor's seconds count up to four times.
 """
 
 from __future__ import annotations
@@ -156,6 +157,21 @@ FILES = {
     ),
     "variants": many("variant v@ { keep if q_idx >= kv_idx // (@ + 1) score = tanh(score * @.5) }", 127),
     "open": "variant v { keep if " + "(" * 90_000,
+    # what another mind tried, of which some had told one mistake many times
+    "ternaries": variant("score = " + many("@.0 if kv_idx == @ else", 1100, " ") + " 0.0"),
+    "functions twice": chain("fn", "g", "x + 1.0", "@(@(x))", 30) + variant("score = g30(score)"),
+    "masks twice": chain("mask", "m", "kv_idx > x", "@(x) and @(x + 1)", 25) + variant("keep if m25(q_idx)"),
+    "lets in masks": "mask m(x) {\n" + steps("a", "x", "@ + @", 30) + "\nkeep if a30 > kv_idx\n}\n"
+    + variant(many("keep if m(q_idx + @)", 400)),
+    "const tables": variant(f"{table('t', 64)}\nkeep if any(t[(kv_idx + i) % 64] == i for i in range(64))"),
+    "pixels": variant(
+        "keep if "
+        + many("(abs(q_idx % 64 - kv_idx % 64) == @ and abs(q_idx // 64 - kv_idx // 64) == @)", 80, " or ")
+    ),
+    "unknown names": variant(many("keep if nothing@ >= nobody@", 500)),
+    "near names": variant(many("input abcdefghij@: i32", 60) + "\n" + many("keep if abcdefghijk@ >= kv_idx", 400)),
+    "overlaps": "variant v { keep if q_idx >= kv_idx }\n"
+    + many("schedule s@ for v on sm_90a for lengths 1@..99999999 { stages = 2 }", 256),
 }  # fmt: skip
 
 COMMANDS = {
@@ -189,12 +205,13 @@ def timed(names: Iterable[str], command: str, folder: Path) -> Iterator[tuple[st
         signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
         result = CliRunner().invoke(attncc, [options[0], str(path), *options[1:], *out])
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        seconds = process_time() - start
         words = result.output.strip().splitlines()
         said = next((line for line in words if line.startswith("error[")), (words or [""])[-1])
         if isinstance(result.exception, Exception):
             said = repr(result.exception)
         if name != "first":
-            yield name, process_time() - start, _peak(), said[:110]
+            yield name, seconds, _peak(), said[:110]
 
 
 def _forget_peak() -> None:
@@ -225,12 +242,19 @@ def _refuse_to_compile() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    split = arguments.index("-k") if "-k" in arguments else len(arguments)
-    names = [name for name in FILES if not arguments[split:] or any(word in name for word in arguments[split + 1 :])]
-    for command in arguments[:split] or COMMANDS:
+    from argparse import ArgumentParser
+
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("command", nargs="*", help=f"of {', '.join(COMMANDS)}; all of them by default")
+    parser.add_argument("-k", nargs="+", default=[""], metavar="WORD", help="files whose names have one of these alone")
+    parser.add_argument("-s", type=float, default=0.0, metavar="SECONDS", help="tell of what takes longer")
+    given = parser.parse_args(arguments)
+    names = [name for name in FILES if any(word in name for word in given.k)]
+    for command in given.command or COMMANDS:
         with TemporaryDirectory() as folder:
             for name, seconds, memory, said in timed(names, command, Path(folder)):
-                print(f"{command:9} {name:22} {seconds:6.2f} s, {memory:5} MB  {said}", flush=True)
+                if seconds >= given.s:
+                    print(f"{command:9} {name:22} {seconds:6.2f} s, {memory:5} MB  {said}", flush=True)
 
 
 if __name__ == "__main__":

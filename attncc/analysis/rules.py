@@ -91,6 +91,16 @@ class TileRules:
         names = {part.name for part in walk(*loads) if isinstance(part, Symbol)}
         return not names.isdisjoint(("kv_first", "kv_last"))
 
+    @cached_property
+    def test_reads(self) -> frozenset[str]:
+        """Names of the inputs and tables that the test of a tile reads."""
+        return _inputs(self.any_kept, self.all_kept)
+
+    @cached_property
+    def bounds_read(self) -> frozenset[str]:
+        """The same of all bounds."""
+        return _inputs(*self.bounds)
+
     @property
     def bounds(self) -> tuple[Expr, ...]:
         """Those of keys, and of rows where there are."""
@@ -101,3 +111,7 @@ class TileRules:
     @property
     def expressions(self) -> tuple[Expr, ...]:
         return self.any_kept, self.all_kept, *self.bounds
+
+
+def _inputs(*roots: Expr) -> frozenset[str]:
+    return frozenset(node.input for node in walk(*roots) if isinstance(node, Load))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FORMAT = "attncc.format"  # key in click's `ctx.meta`: how diagnostics are printed
 SECONDS_A_LINE = 10.0  # at least, between lines of progress
+MOST_ERRORS = 20  # that are shown as text: more of them help nobody
 COLUMNS = 80  # of what commands print where no terminal says more
 _COLORS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
@@ -30,17 +31,24 @@ def as_json() -> bool:
 
 
 def report(diagnostics: Sequence[Diagnostic], *, err: bool = False) -> None:
-    """Prints diagnostics: as text with carets to stderr, or with `--format json` as one JSON list to stdout.
+    """Prints diagnostics: as text with carets to stderr, the first `MOST_ERRORS` of the errors; or with `--format json`
+    all as one JSON list to stdout.
 
     `err`: the list too goes to stderr, where the command prints its own result to stdout.
     """
     if as_json():
         click.echo(render_json(diagnostics), err=err)
         return
+    errors = [item for item in diagnostics if item.severity == "error"]
+    left_out = {id(item) for item in errors[MOST_ERRORS:]}
     for diagnostic in diagnostics:
+        if id(diagnostic) in left_out:
+            continue
         first, _, rest = render_all([diagnostic]).partition("\n")
         click.secho(first, fg=_COLORS[diagnostic.severity], bold=True, err=True)
         click.echo(rest + "\n" if rest else "", err=True)
+    if left_out:
+        click.secho(f"and {len(left_out)} more errors", fg=_COLORS["error"], bold=True, err=True)
 
 
 def rich_console() -> Console:

@@ -279,7 +279,7 @@ def _settled(candidates: Candidates) -> tuple[KernelPlan, Resources | str]:
 
 
 def _print(explained: Explanation, resources: Resources | str | None, drawn: Mapping[str, plausible.Drawn]) -> None:
-    from ..explain import LATENTS
+    from ..explain import LATENTS, MOST_COMPARED, compares_orders
     from .check import describe
 
     plan, problem = explained.plan, explained.problem
@@ -292,13 +292,19 @@ def _print(explained: Explanation, resources: Resources | str | None, drawn: Map
     click.echo(f"{wrapped(title)}\n\nmask\n{describe(plan.variant, plan.rules)}\n{drawn_inputs(drawn)}")
     rich_console().print(_orders(explained))
     share = explained.kept_pairs / max(explained.pairs, 1)
+    orders = (
+        "Algorithm 1 is FlashAttention's with the paper's blocks; kv_outer (its order) and q_outer "
+        "(FlashAttention-2's) are the kernels, whose blocks also fit the registers."
+        if compares_orders(plan.variant)
+        else f"{plan.loop} is the kernel. Other orders aren't told of: the mask's lines have more than "
+        f"{MOST_COMPARED:,} parts."
+    )
     notes = (
         f"{'' if explained.counted else 'about '}{share:.2%} of the pairs are kept"
         f"{'' if explained.counted else ' (of rows chosen at random: all would take long)'}: "
         f"{explained.useful_flops / 1e9:,.4g} useful GFLOP. `standard` writes S and P "
-        "to HBM and reads them back; Algorithm 1 is FlashAttention's with the paper's blocks; kv_outer (its order) "
-        "and q_outer (FlashAttention-2's) are the kernels, whose blocks also fit the registers. ms is the least that "
-        f"the {explained.device.name} can take, by its roofline, and what bounds it."
+        f"to HBM and reads them back; {orders} ms is the least that the "
+        f"{explained.device.name} can take, by its roofline, and what bounds it."
         f"{_OF_LATENTS * any(order.name == LATENTS for order in explained.orders)}"
     )
     click.echo(f"\n{wrapped(notes)}\n")

@@ -82,13 +82,15 @@ class Names:
     """Hands out identifiers, each once."""
 
     used: set[str] = field(default_factory=set)
+    _next: dict[str, int] = field(default_factory=dict)  # numbers that are not known to be used, by what they follow
 
     def new(self, hint: str) -> str:
         base = identifier(hint, PRINTED)
-        name, number = base, 2
+        name, number = base, self._next.get(base, 2)
         while name in self.used:
             name, number = f"{base}_{number}", number + 1
         self.used.add(name)
+        self._next[base] = number
         return name
 
 

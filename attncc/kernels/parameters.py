@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..analysis.rules import MinMaxTable, sorted_name
-from ..ir import Axis, Input, Load, Variant, walk
+from ..ir import Axis, Input, Variant
 from ..problem.call_arguments import ARGUMENTS
 from ..problem.inputs import POSITION_TAGS
 from ..schedule.plan import KernelPlan
@@ -87,8 +87,9 @@ def input_prepasses(plan: KernelPlan) -> tuple[InputPrepass, ...]:
     """One for each input of whose min/max tables or sorted hint the kernel reads: none if it doesn't skip tiles."""
     if not plan.variant.keeps or plan.skip == "never":
         return ()
-    rules = plan.rules.expressions if plan.tests_tiles else plan.rules.bounds
-    read = {node.input for node in walk(*rules) if isinstance(node, Load)}
+    read = plan.rules.bounds_read
+    if plan.tests_tiles:
+        read |= plan.rules.test_reads
     min_max_tables = {
         table.input: table for table in plan.rules.min_max_tables if read & {table.min_name, table.max_name}
     }

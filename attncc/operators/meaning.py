@@ -13,11 +13,17 @@ Array = NDArray[Any]
 
 
 def floordiv(a: Array, b: Array) -> Array:
-    return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
+    zero = b == 0
+    if not np.count_nonzero(zero):  # as nearly always: an eighth of the time where one divisor serves all pairs
+        return np.asarray(np.floor_divide(a, b))
+    return np.where(zero, 0, np.floor_divide(a, np.where(zero, 1, b)))
 
 
 def mod(a: Array, b: Array) -> Array:
-    return np.where(b == 0, 0, np.remainder(a, np.where(b == 0, 1, b)))
+    zero = b == 0
+    if not np.count_nonzero(zero):
+        return np.asarray(np.remainder(a, b))
+    return np.where(zero, 0, np.remainder(a, np.where(zero, 1, b)))
 
 
 def shl(a: Array, count: Array) -> Array:

@@ -20,6 +20,8 @@ class Type(Enum):
     FLOAT = "float"
     BOOL = "bool"
 
+    __hash__ = object.__hash__  # an Enum's own is Python code, and each node of the IR asks for it
+
 
 # -------------------------------------------------------------------- derivatives
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 from ..diagnostics import Diagnostic, Diagnostics, Edit, Label, suggested
 from ..source import Span
 
+_MOST_CALLS = 6  # that are shown of those that led to a problem
+_OF_ALL = frozenset({"A220"})  # said once, wherever: what is too large makes all that uses it too large
+
 
 @dataclass(frozen=True)
 class Report:
@@ -15,7 +18,7 @@ class Report:
 
     found: Diagnostics = field(default_factory=Diagnostics)
     calls: tuple[Label, ...] = ()  # the mask calls that the text being checked is reached through
-    _said: set[tuple[str, str, Span]] = field(default_factory=set)
+    _said: set[tuple[str, str, Span | None]] = field(default_factory=set)
 
     def error(
         self,
@@ -32,10 +35,11 @@ class Report:
     ) -> None:
         """Adds a diagnostic, unless the same was said of the same place before. `instead`: what the code in the help
         replaces, or the whole edit where the help shortens it."""
-        if (code, message, span) in self._said:
+        said = code, message, None if code in _OF_ALL else span
+        if said in self._said:
             return
-        self._said.add((code, message, span))
-        every_label = (*labels, *self.calls)
+        self._said.add(said)
+        every_label = (*labels, *_shown(self.calls))
         edit = suggested(help, instead) if isinstance(instead, Span) else instead
         self.found.add(Diagnostic(code, message, span, label, every_label, tuple(notes), help, edit, severity=severity))
 
@@ -67,6 +71,16 @@ class Report:
             return (files[item.span.source.path], item.span.start) if item.span else (files[""], 0)
 
         return Diagnostics(sorted(self.found.items, key=place))
+
+
+def _shown(calls: tuple[Label, ...]) -> tuple[Label, ...]:
+    """Calls, the innermost first; of many those at both ends."""
+    left_out = len(calls) - _MOST_CALLS + 1
+    if left_out < 2:
+        return calls
+    *inner, last = calls[: _MOST_CALLS // 2]
+    last = replace(last, text=f"{last.text}, by {left_out} more in turn")
+    return (*inner, last, *calls[-(_MOST_CALLS // 2 - 1) :])
 
 
 def quoted(span: Span, otherwise: str) -> str:

@@ -188,7 +188,8 @@ def _check_depth(tree: Tree[Token], source: SourceFile) -> None:
         )
         depths[id(node)] = below + 1
         if below >= MAX_NESTING:
-            raise AttnccError(too_deep(Span(source, node.meta.start_pos, node.meta.end_pos)))
+            chain = "each operator of a chain is a level: `a + b + c` has two; a chain of `and`, or of `or`, is one"
+            raise AttnccError(too_deep(Span(source, node.meta.start_pos, node.meta.end_pos), notes=(chain,)))
 
 
 def _continues(node: Tree[Token], child: Tree[Token]) -> bool:

@@ -138,12 +138,13 @@ def _too_long(source: SourceFile, last: list[Token]) -> Diagnostic:
     )
 
 
-def too_deep(at: Span, *labels: Label) -> Diagnostic:
+def too_deep(at: Span, *labels: Label, notes: tuple[str, ...] = ()) -> Diagnostic:
     return Diagnostic(
         "A010",
         f"this is nested more than {MAX_NESTING} levels deep",
         at,
         labels=labels,
+        notes=notes,
         help="name parts of it with `let`",
     )
 

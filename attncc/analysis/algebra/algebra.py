@@ -28,6 +28,8 @@ class Relation(Enum):
     ZERO = "== 0"
     NONZERO = "!= 0"
 
+    __hash__ = object.__hash__  # an Enum's own is Python code
+
 
 # Only the first so many comparisons of a conjunction are looked at in pairs.
 _MOST_PAIRED = 6
@@ -46,6 +48,7 @@ class Algebra(Integers):
     ) -> None:
         super().__init__(variant, block_q, block_kv, near=near, grid_2d=grid_2d)
         self.relations: dict[Expr, tuple[Relation, Affine]] = {}
+        self._comparisons: dict[tuple[Relation, _Key, int], Expr | None] = {}  # of `related`
         self._negations: dict[Expr, Expr] = {}
         self._ranges: dict[Expr, tuple[_Key, int, int]] = {}  # of `_united`
         self.leaf(TRUE)
@@ -83,7 +86,10 @@ class Algebra(Integers):
             return FALSE if relation is Relation.ZERO else TRUE
         elif low == high:
             return TRUE if relation is Relation.ZERO else FALSE
-        return self._written(relation, _lowest_terms(form))
+        known = relation, form.key, form.const
+        if known not in self._comparisons:
+            self._comparisons[known] = self._written(relation, _lowest_terms(form))
+        return self._comparisons[known]
 
     def _written(self, relation: Relation, form: Affine) -> Expr | None:
         """With what varies along the kv side on the left, so that the right is the same for a row of tiles."""

@@ -6,7 +6,7 @@ generation uses 32-bit arithmetic for a node where it and its arguments have ran
 
 from __future__ import annotations
 
-from ...ir import MAX_LENGTH, Apply, Const, Expr, Load, Local, Search, Symbol, Type, Variant, walk
+from ...ir import MAX_LENGTH, Apply, Const, Expr, Load, Local, Search, Symbol, Type, Variant
 from ...operators import OPERATORS, ranges
 
 Range = ranges.Range
@@ -48,6 +48,9 @@ SYMBOL_RANGES |= {
 }
 
 
+_NO_INT = Range(0, 0)  # nobody asks
+
+
 class StaticRanges:
     """Ranges of the int expressions of one variant, kept as they are asked for; `symbols` has those known better."""
 
@@ -59,9 +62,13 @@ class StaticRanges:
 
     def of(self, expr: Expr) -> Range:
         """The range of an int expression over the variant's symbols, lets, inputs and tiles."""
-        for node in walk(expr):
-            if node.type is Type.INT and node not in self._known:
-                self._known[node] = self._range(node)
+        pending = [] if expr in self._known else [expr]
+        while pending:  # what is known isn't walked again: each part of a large expression may be asked for
+            node = pending[-1]
+            below = [child for child in node.children if child not in self._known]
+            pending += below
+            if not below:
+                self._known[pending.pop()] = self._range(node) if node.type is Type.INT else _NO_INT
         return self._known[expr]
 
     def _range(self, node: Expr) -> Range:

@@ -87,7 +87,7 @@ def _bounds_alone(variant: Variant, blocks: tuple[int, int], inner: str) -> Tile
 
 def _with_tables(variant: Variant, rules: TileRules) -> TileRules:
     """With the tables that the rules read, and no others."""
-    read = {node.input for node in walk(*rules.expressions) if isinstance(node, Load)}
+    read = rules.bounds_read | rules.test_reads
     return replace(
         rules,
         min_max_tables=tuple(table for table in rules.min_max_tables if read & {table.min_name, table.max_name}),

@@ -5,7 +5,6 @@ Warpgroups of 64 rows of Q multiply; one more loads, takes work tiles, and where
 
 from __future__ import annotations
 
-from ...ir import Load, walk
 from ...problem import Problem
 from ..facts import ForwardFacts
 from ..hopper.panels import PANEL_BYTES, STEP_BYTES, WARPGROUP_ROWS, WARPGROUP_WARPS
@@ -187,8 +186,7 @@ class HopperForward(ForwardFacts):
         from ..instruction_cost import register_pressure
 
         plan, warpgroups = self.plan, self.warpgroups
-        bounds = (plan.rules.kv_begin, plan.rules.full_begin, plan.rules.full_end, plan.rules.kv_end)
-        if not plan.tests_tiles and not any(isinstance(node, Load) for node in walk(*bounds)):
+        if not plan.tests_tiles and not plan.rules.bounds_read:
             transposes = self.transposes_values and not self.counts_tiles
             return (_TRANSPOSING_REGISTERS if transposes else _PRODUCER_REGISTERS)[warpgroups]
         least = (_CLASSIFYING_REGISTERS if self.uses_tile_kind else _READING_REGISTERS)[warpgroups]
