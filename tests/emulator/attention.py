@@ -112,7 +112,8 @@ def decode_parts(plan: KernelPlan, call: Call) -> tuple[Array, Array, int]:
     fields, held = input_values(plan, call)
     box = box_rows(plan.block_kv, problem)
     maps = b"".join(tensor_map(array, box) for array in (call.k, call.v)) if facts.mapped else b""
-    kernel.run(render(plan), facts.parameters(), values | fields, call.blocks, maps, order=call.order)
+    cluster = 2 if call.paired else 1
+    kernel.run(render(plan), facts.parameters(), values | fields, call.blocks, maps, cluster=cluster, order=call.order)
     assert not arrivals.any(), "the next launch on the stream would find counters other than 0"
     del held
     return out, lse, int((~np.isnan(partial_out)).any(axis=(1, 2)).sum())
