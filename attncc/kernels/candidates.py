@@ -26,6 +26,7 @@ from .guess import TILE_COST
 from .known_tiles import known_tiles
 from .registry import find, forward_facts, kinds, most_general, why_not
 from .settings import loop_set
+from .unified_max import bounds_used
 
 _OFTEN_UNSET = ("paged", "kv_dtype", "prefixed")  # of a build: what keys without it were kept by
 _MAY_PAY = 2  # times what fixed tiles may leave for windows to be tried
@@ -162,8 +163,9 @@ class Candidates:
 
     def _new_plan(self, choice: Choice) -> KernelPlan:
         build, grid_2d = self.build, self._grid_of(choice)
-        rules = self._rules(choice, grid_2d)
-        return KernelPlan(variant=self.variant, rules=rules, grid_2d=grid_2d, **asdict(build), **asdict(choice))
+        rules, bounds = self._rules(choice, grid_2d), bounds_used(self.variant, build, choice)
+        given = {**asdict(build), **asdict(choice)}
+        return KernelPlan(variant=self.variant, rules=rules, grid_2d=grid_2d, score_bounds=bounds, **given)
 
 
 def make_tiles_2d(tiles_1d: Candidates, schedule: Schedule | None = None) -> Candidates | None:
