@@ -14,8 +14,10 @@ from .relays import share
 GOOD = 1.005  # times the ideal: nothing is left to gain
 CANDIDATES = 64  # swaps of a step that are looked at closely
 TRIALS = 6  # of those, the best are made until one helps
-ROWS = 96  # of a sequence, the square root of whose elements `Budget` counts: by times on one core
-STEP = 1 << 12  # elements that a step counts as in any case
+# `Budget`: an element of tables for each ROWS x ROWS pairs of rows, timed on one core (docs/distributed.md). A step
+# counts as STEP elements beside those of its tables: its calls of NumPy take as long, however small these are.
+ROWS = 96
+STEP = 1 << 12
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.float32]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from attncc import resources
 from attncc.analysis.cost.roofline import DEVICES
 from attncc.analysis.mask.tiles import analyse
 from attncc.balance import balance
 from attncc.explain import capacity
-from attncc.kernels.decode.facts import Decode
+from attncc.kernels.decode.facts import _AGAIN, Decode
 from attncc.kernels.registry import facts_of
 from attncc.runtime.call.decode_launch import decode_grid
 from attncc.schedule.plan import KernelPlan
@@ -85,3 +87,8 @@ def test_one_number_of_splits_waits_for_the_longest() -> None:
     problem = replace(problem_of(plan, call), kv_len=max(lens), kv_lens=lens)
     found = balance(plan, problem, {}, device)
     assert found.imbalance < 1.1 and found.one_count_busiest > 2 * found.busiest
+
+
+def test_host_and_kernel_cut_heads_by_the_same_number() -> None:
+    text = resources.read("templates", "scheduler", "head_runs.cuh")
+    assert re.findall(r"constexpr int AGAIN = (\d+);", text) == [str(_AGAIN)]

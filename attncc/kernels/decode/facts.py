@@ -34,7 +34,8 @@ _MERGED_ROWS = 32  # of one part, which are merged in the time that a tile takes
 _SHORT_RUN = 16  # tiles of one row: up to here, one thread block a multiprocessor reads as fast as two
 _SHORT_RUN_ROWS = 2  # that make that one tile longer: the more there are to merge, the fewer parts there should be
 # Tiles, in the time that a run takes to begin with another head: 2.7 us where a tile of 64 keys took 0.7, on one H200
-# (docs/notebook/2026-11-serving.md). AGAIN of `HeadRuns` (head_runs.cuh) is the same number.
+# at head dim 128 (docs/notebook/2026-11-serving.md): of other head dims and GPUs a guess, which changes times, not
+# results. AGAIN of `HeadRuns` (head_runs.cuh) is the same number.
 _AGAIN = 4
 ANY_NUMBER = 1e30  # of parts: more than there are ever
 _FLOAT_BYTES, _LANES, _ALIGNMENT = 4, 32, 128
