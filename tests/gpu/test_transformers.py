@@ -31,6 +31,11 @@ DECODERS = [name for name, made in MODELS.items() if made.decodes]
 OTHERS = {"whisper": models.whisper, "t5": models.t5, "llava": models.llava}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _registered() -> None:
+    integration.register()
+
+
 def in_both(model: Any) -> tuple[Any, Any]:
     """A model in bf16, and one in fp32 of the same rounded weights."""
     rounded = model.to(DEVICE, torch.bfloat16)

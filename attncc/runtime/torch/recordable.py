@@ -19,7 +19,7 @@ from ..frameworks.tensor_observer import steers, watched
 from ..store.store import Configuration
 from .autocast import autocast
 
-_KINDS = {Type.FLOAT: (float, int), Type.INT: (int,), Type.BOOL: (bool,)}
+_KINDS = {"float": (float, int), "int": (int,), "bool": (bool,)}  # by value: torch.compile can't hash a `Type`
 _NUMBERS = tuple((name, ARGUMENTS[name].code) for name in NUMBERS)
 _SCALARS = tuple((name, ARGUMENTS[name].code) for name in SCALARS)
 _OF_NUMPY = np.generic, np.ndarray
@@ -154,4 +154,4 @@ def is_number(value: Any, kind: Type) -> bool:
     """Whether a number of a type that stands for this one; NumPy's numbers are such too."""
     if isinstance(value, _OF_NUMPY) and value.shape == ():
         value = value.item()
-    return type(value) in _KINDS[kind]
+    return type(value) in _KINDS[kind.value]
