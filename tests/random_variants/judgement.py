@@ -44,8 +44,11 @@ def backward_faults(variant: Variant, given: RandomCall, found: Gradients, dtype
         own, other, expected = (getattr(item, name)[..., owned, :] for item in (found, plain, exact))
         yield from _fault(name, own, other, expected, dtype, lse=lse)
     for name, gradient in found.inputs.items():
-        rounding = max(EPSILON[dtype], float(ml_dtypes.finfo(given.inputs[name].dtype).eps))
-        yield from _fault_of_sum(name, gradient, plain.inputs[name], exact.inputs[name], rounding)
+        own = ml_dtypes.finfo(given.inputs[name].dtype)
+        rounding = max(EPSILON[dtype], float(own.eps))
+        yield from _fault_of_sum(
+            name, gradient, plain.inputs[name], exact.inputs[name], rounding, float(own.smallest_subnormal)
+        )
 
 
 def _size_of_lse(variant: Variant, given: RandomCall) -> float:
@@ -66,11 +69,12 @@ def _fault(name: str, found: Array, plain: Array, exact: Array, dtype: str, *, l
         yield f"{name}: {judged}"
 
 
-def _fault_of_sum(name: str, found: Array, plain: Array, exact: Array, rounding: float) -> Iterator[str]:
+def _fault_of_sum(name: str, found: Array, plain: Array, exact: Array, rounding: float, least: float) -> Iterator[str]:
     """Of the rule the largest error: an input may have two entries, whose errors have no mean to speak of. Sums of many
-    pairs may cancel, and so may the errors of the baseline, by chance; and a gradient has the type of its input."""
+    pairs may cancel, and so may the errors of the baseline, by chance; and a gradient has the type of its input, which
+    has no numbers between 0 and the `least`."""
     own, other = (float(np.abs(x.astype(np.float64) - exact).max(initial=0.0)) for x in (found, plain))
-    limit = 2 * other + 3 * rounding * float(np.abs(exact).max(initial=0.0))
+    limit = 2 * other + 3 * rounding * float(np.abs(exact).max(initial=0.0)) + least
     if not own <= limit:
         yield f"gradient of {name}: max error {own:.3e} (limit {limit:.3e})"
 
