@@ -44,11 +44,11 @@ def backward_faults(variant: Variant, given: RandomCall, found: Gradients, dtype
         own, other, expected = (getattr(item, name)[..., owned, :] for item in (found, plain, exact))
         yield from _fault(name, own, other, expected, dtype, lse=lse)
     for name, gradient in found.inputs.items():
-        own = ml_dtypes.finfo(given.inputs[name].dtype)
-        rounding = max(EPSILON[dtype], float(own.eps))
-        yield from _fault_of_sum(
-            name, gradient, plain.inputs[name], exact.inputs[name], rounding, float(own.smallest_subnormal)
-        )
+        kind = ml_dtypes.finfo(given.inputs[name].dtype)
+        relative, absolute = max(EPSILON[dtype], float(kind.eps)), float(kind.smallest_subnormal)
+        fault = _fault_of_sum(gradient, plain.inputs[name], exact.inputs[name], (relative, absolute))
+        if fault:
+            yield f"gradient of {name}: {fault}"
 
 
 def _size_of_lse(variant: Variant, given: RandomCall) -> float:
@@ -69,14 +69,14 @@ def _fault(name: str, found: Array, plain: Array, exact: Array, dtype: str, *, l
         yield f"{name}: {judged}"
 
 
-def _fault_of_sum(name: str, found: Array, plain: Array, exact: Array, rounding: float, least: float) -> Iterator[str]:
+def _fault_of_sum(found: Array, plain: Array, exact: Array, rounding: tuple[float, float]) -> str:
     """Of the rule the largest error: an input may have two entries, whose errors have no mean to speak of. Sums of many
-    pairs may cancel, and so may the errors of the baseline, by chance; and a gradient has the type of its input, which
-    has no numbers between 0 and the `least`."""
+    pairs may cancel, and so may the errors of the baseline, by chance; and a gradient has the type of its input, whose
+    rounding is relative, and absolute next to 0."""
+    relative, absolute = rounding
     own, other = (float(np.abs(x.astype(np.float64) - exact).max(initial=0.0)) for x in (found, plain))
-    limit = 2 * other + 3 * rounding * float(np.abs(exact).max(initial=0.0)) + least
-    if not own <= limit:
-        yield f"gradient of {name}: max error {own:.3e} (limit {limit:.3e})"
+    limit = 2 * other + 3 * relative * float(np.abs(exact).max(initial=0.0)) + absolute
+    return "" if own <= limit else f"max error {own:.3e} (limit {limit:.3e})"
 
 
 def _rows_of_sequences(given: RandomCall, *, keys: bool = False) -> slice:
