@@ -29,7 +29,12 @@ schedule fixed for ordered decode on sm_80 { split_kv = 3 }
 schedule fixed_on_hopper for ordered decode on sm_90 { split_kv = 3 }
 """
 VARIANTS = ("sloped", "tree", "ordered")
-ASKED: dict[str, Any] = {"dtypes": ["fp16"], "head_dims": [64], "serving": True, "kv_dtypes": ["int8", "e4m3"]}
+_ASKED: dict[str, Any] = {"dtypes": ["fp16"], "head_dims": [64], "serving": True}
+# What `attncc.package.prepare` is asked for.
+BUILDS: tuple[dict[str, Any], ...] = (
+    {**_ASKED, "variants": ["sloped"], "kv_dtypes": ["int8", "e4m3"]},
+    {**_ASKED, "variants": ["tree", "ordered"]},
+)
 
 BATCH, HEADS, KV_HEADS, ROWS, ROOM, PAGE, D = 3, 4, 2, 2, 320, 16, 64
 PREFIX = 160  # of two tiles, and half of one

@@ -27,7 +27,7 @@ from attncc.kernels.candidates import Candidates
 from attncc.kernels.launched import structs
 from attncc.kernels.parameters import Parameter
 from attncc.machine_code import Compiled
-from attncc.package import prepare, write, write_hf_kernel
+from attncc.package import VariantPackage, prepare, write, write_hf_kernel
 from attncc.problem.call_arguments import APPENDED, ARGUMENTS
 from attncc.runtime.call import appender
 from attncc.runtime.cuda.driver import Driver
@@ -36,7 +36,7 @@ from attncc.runtime.store import loaded_kernels
 from attncc.schedule.plan import KernelPlan
 from attncc.settle import Settled
 from tests import serving_calls
-from tests.serving_calls import ASKED, ROWS_BY_NAME, SPEC, VARIANTS, Row
+from tests.serving_calls import BUILDS, ROWS_BY_NAME, SPEC, VARIANTS, Row
 from tests.unit.package import made
 from tests.unit.runtime.fakes import FakeCuda
 
@@ -86,14 +86,18 @@ def target(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def prepared(target: str) -> list[VariantPackage]:
+    return [package for asked in BUILDS for package in prepare(SPEC, archs=[target], **asked)]
+
+
 @pytest.fixture(scope="module")
 def package(patched: pytest.MonkeyPatch, target: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Structs]:
     """The package, and the fields of `Params` of its kernels."""
     out = tmp_path_factory.mktemp("built") / f"for_serving_{target}"
-    made = prepare(SPEC, archs=[target], **ASKED)
-    write(made, out)
+    packages = prepared(target)
+    write(packages, out)
     patched.syspath_prepend(str(out.parent))
-    plans = chain.from_iterable(item.plans for item in made)
+    plans = chain.from_iterable(item.plans for item in packages)
     return importlib.import_module(out.name), {name: item for plan in plans for name, item in structs(plan).items()}
 
 
@@ -161,7 +165,7 @@ pickle.dump(found, open({out!r}, "wb"))
 def test_repositories_on_the_cpu(target: str, kernels: dict[str, Any], tmp_path: Path) -> None:
     """One process makes all calls."""
     repository, results = tmp_path / "for-serving", tmp_path / "results"
-    write_hf_kernel(prepare(SPEC, archs=[target], **ASKED), repository)
+    write_hf_kernel(prepared(target), repository)
     file = repository / "build" / "torch-universal" / "__init__.py"
     code = ALONE.format(file=str(file), out=str(results))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
