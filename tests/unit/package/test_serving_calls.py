@@ -1,6 +1,7 @@
 """Built packages treat every call of serving as compiled kernels do: on the CPU, and on the GPU that takes notes.
 
-tests/gpu/test_packages.py makes the same calls on a GPU.
+tests/gpu/test_packages.py makes the same calls on a GPU. For each target the texts of 38 kernels are made, which takes
+most of the time; all tests share them.
 """
 
 from __future__ import annotations
