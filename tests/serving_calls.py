@@ -173,8 +173,10 @@ def used() -> Iterator[tuple[str, str, Given]]:
         yield f"a prefix of less than a tile{pages}", "sloped", call(paged=paged, shared_prefix=9, **of_scores)
         everything = {"return_lse": True, "out": np.zeros((BATCH, HEADS, ROWS, D), np.float16), "scale": 0.25}
         yield f"lse, out, scale{pages}", "sloped", call(paged=paged, **everything, **of_scores)
+        eight_bits = {"dtype": "e4m3", **scales(paged)}
+        yield f"lse, out, scale, e4m3{pages}", "sloped", call(paged=paged, **eight_bits, **everything, **of_scores)
         yield (
-            f"the same with shared_prefix{pages}",
+            f"lse, out, scale, shared_prefix{pages}",
             "sloped",
             call(paged=paged, shared_prefix=PREFIX, **everything, **of_scores),
         )
