@@ -134,6 +134,15 @@ def calls(results: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> 
     return path
 
 
+@pytest.mark.parametrize("name", [name for name, row in ROWS_BY_NAME.items() if row.code is None and "prefix" in name])
+def test_prefixes_change_no_result(results: dict[str, Any], kernels: dict[str, Any], name: str) -> None:
+    """Up to the order of sums."""
+    row = ROWS_BY_NAME[name]
+    given = {key: on_gpu(value) for key, value in tensors(row).items() if key != "shared_prefix"}
+    wanted = on_cpu(kernels[row.variant](**given))
+    torch.testing.assert_close(results[name][0], wanted, atol=3e-3, rtol=3e-3)
+
+
 def run_alone(file: Path, calls: Path, *blocked: str) -> None:
     code = ALONE.format(blocked=blocked, file=str(file), calls=str(calls))
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
