@@ -255,6 +255,10 @@ class CompiledStore:
     def configurations(self) -> tuple[Configuration, ...]:
         return (self._configuration,)
 
+    @property
+    def ready(self) -> tuple[Configuration, ...]:
+        return self.configurations
+
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
         if configuration.dtype == "fp64":
             return ()

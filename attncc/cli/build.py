@@ -66,7 +66,11 @@ if TYPE_CHECKING:
     help="What is written: a Python package, or a repository for Hugging Face's kernels library.",
 )
 @click.option("--decode", is_flag=True, help="Kernels for few queries too; a schedule for decode also asks for them.")
-@click.option("--serving", is_flag=True, help="Kernels for few queries, and for caches in pages (block_table).")
+@click.option(
+    "--serving",
+    is_flag=True,
+    help="Kernels for few queries, for caches in pages (block_table), and for shared prefixes (shared_prefix).",
+)
 @click.option(
     "--kv-dtype",
     "kv_dtypes",

@@ -138,6 +138,8 @@ class Facts(ABC):
         """Which calls the kernel serves, in words: what `serves` decides by."""
         if self.plan.grid_2d is not None:
             return f"dense ones whose lengths are multiples of {self.plan.grid_2d.width}"
+        if self.plan.prefixed:
+            return "those with shared_prefix: over the keys that all sequences share"
         return "all that no other pass serves"
 
     def serves(self, problem: Problem) -> bool:

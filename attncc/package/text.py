@@ -115,13 +115,20 @@ def _module_lines(variant: Variant, plans: Sequence[KernelPlan]) -> Iterator[str
     for plan in plans:
         dims = f"{plan.head_dim}" if plan.head_dim == plan.value_head_dim else f"{plan.head_dim}:{plan.value_head_dim}"
         tile = f"{plan.block_q} x {plan.block_kv}"
-        cache = "" if plan.kv_dtype is None else f" over caches of {plan.kv_dtype}"
-        yield f"    {plan.pass_name} {plan.dtype}{cache}, head dim {dims}, {plan.target}: {plan.loop}, tiles of {tile}"
+        of = f"{plan.pass_name} {plan.dtype}{_caches_of(plan)}"
+        yield f"    {of}, head dim {dims}, {plan.target}: {plan.loop}, tiles of {tile}"
     absent = lacking(plans)
     if absent:
         yield ""
         options, without = " ".join(f"--{name}" for name in absent), " and ".join(_LACKING[name] for name in absent)
         yield from _filled(f"Without {without}; `attncc build FILE {options}` makes them.")
+
+
+def _caches_of(plan: KernelPlan) -> str:
+    """What tells kernels of certain caches from those for all calls."""
+    kind, kv_dtype = "pages" if plan.paged else "caches", "" if plan.kv_dtype is None else f" of {plan.kv_dtype}"
+    over = f" over {kind}{kv_dtype}" if plan.paged or kv_dtype else ""
+    return over + " with a shared prefix" * plan.prefixed
 
 
 def _function_lines(variant: Variant, plans: Sequence[KernelPlan]) -> Iterator[str]:

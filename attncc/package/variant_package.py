@@ -17,6 +17,7 @@ from ..kernels.kernel_names import kernel_name, separate_dq_name
 from ..kernels.launched import kernel_names
 from ..kernels.registry import facts_of
 from ..machine_code import kernel_sources
+from ..problem.shared_prefix import may_share
 from ..quoting import json_text
 from ..runtime.store.package_store import PLAN_SUFFIX
 from ..runtime.store.store import Configuration
@@ -103,10 +104,11 @@ def prepare(
     k, of values).
 
     With `decode` and `backward`, or where a variant has a schedule for them, the kernels of these passes too; without
-    those of decode, calls with few queries run the forward kernel. `serving` asks for these, and for kernels of caches
-    in pages, in which calls bring a block_table. `kv_dtypes`, of e4m3 and int8, adds to each of these the kernels for
-    caches of 8 bits, and asks for those of decode. AttnccError with everything that is wrong with the spec's text, with
-    these variants' schedules or with what is asked for. Nothing is compiled yet.
+    those of decode, calls with few queries run the forward kernel. `serving` asks for these, for kernels of caches in
+    pages, in which calls bring a block_table, and for those of calls with shared_prefix, of both kinds of caches, where
+    the variant may have such calls. `kv_dtypes`, of e4m3 and int8, adds to forward and decode kernels those for caches
+    of 8 bits, and asks for those of decode. AttnccError with everything that is wrong with the spec's text, with these
+    variants' schedules or with what is asked for. Nothing is compiled yet.
     """
     check_targets(archs)
     for dtype in dtypes:
@@ -116,8 +118,10 @@ def prepare(
     for warning in program.warnings:
         warn(warning)
     dims = [item if isinstance(item, tuple) else (item, item) for item in head_dims]
-    caches = product((False, True) if serving else (False,), (None, *kv_dtypes))
-    configurations = [Configuration(dtype, *pair, *cache) for dtype, pair, cache in product(dtypes, dims, list(caches))]
+    configurations = [
+        Configuration(dtype, *pair, paged, kv_dtype, prefixed)
+        for dtype, pair, (paged, kv_dtype, prefixed) in product(dtypes, dims, _caches(serving, kv_dtypes))
+    ]
     for configuration in configurations:
         check_cache_dtype(configuration)
     names = [variant.name for variant in program.variants] if variants is None else variants
@@ -127,6 +131,13 @@ def prepare(
     return tuple(_package(item, source.path, configurations, archs, backward) for item in found)
 
 
+def _caches(serving: bool, kv_dtypes: Sequence[str]) -> list[tuple[bool, str | None, bool]]:
+    """What there are kernels for, as a configuration tells it: pages, type of 8 bits, shared prefix."""
+    pages = (False, True) if serving else (False,)
+    plain = [(paged, kv_dtype, False) for paged, kv_dtype in product(pages, (None, *kv_dtypes))]
+    return plain + [(paged, None, True) for paged in pages if serving]
+
+
 def _package(
     specification: Specification,
     origin: str,
@@ -134,7 +145,9 @@ def _package(
     archs: Sequence[str],
     backward: bool,
 ) -> VariantPackage:
-    wanted = list(product(dict.fromkeys(configurations), dict.fromkeys(archs)))
+    variant = specification.variant
+    own = (item for item in configurations if not item.prefixed or may_share(item.signature(variant)))
+    wanted = list(product(dict.fromkeys(own), dict.fromkeys(archs)))
     found = [specification.candidates(configuration, target) for configuration, target in wanted]
     if backward or any(schedule.pass_name in BACKWARD_PASSES for schedule in specification.schedules):
         dense = [(configuration, target) for configuration, target in wanted if not configuration.serves_caches]

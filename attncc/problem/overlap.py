@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..diagnostics import AttnccError
-from .facts import ArrayFacts
+from .facts import OF_ML_DTYPES, ArrayFacts
 from .refusal import refused
 
 Array = NDArray[Any]
@@ -56,4 +56,4 @@ def byte_span(facts: ArrayFacts) -> tuple[int, int]:
 
 def item_bytes(dtype: str) -> int:
     """The size of an element, of NumPy's name for its type."""
-    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+    return OF_ML_DTYPES.get(dtype) or np.dtype(dtype).itemsize

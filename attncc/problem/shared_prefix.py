@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .call_arguments import Call
-from .facts import Signature
+from .facts import KERNEL_DTYPES, Signature
 from .problem import Problem
 from .quantized import kv_dtype
 from .refusal import refused
@@ -43,22 +43,33 @@ def check_shared_prefix(signature: Signature, call: Call, problem: Problem) -> N
 
 def _lacking(signature: Signature, call: Call) -> tuple[tuple[bool, str, str], ...]:
     """Whether a call is one of those that share no prefix, what it has, and what it would need."""
-    variant = signature.variant
-    scale = () if variant.scale is None else _names(variant.scale)
     return (
         (call.kv_lens is None, "calls without a cache", "kv_lens, and block_table where the cache has pages"),
         (call.cu_seqlens_q is not None, "packed queries", "q with a batch axis: as many queries of each sequence"),
         (call.q_offset is not None, "`q_offset`", "queries at the last keys of each sequence"),
-        (variant.dropout is not None, "dropout", "a variant without dropout"),
         (kv_dtype(call.q, call.k) is not None, "caches of 8 bits", "k and v in q's type"),
-        (call.q.dtype == "float8_e4m3fn", "kernels of e4m3", "fp16, bf16 or fp32"),
-        (
-            max(call.q.shape[-1], call.v.shape[-1]) > MOST_HEAD_DIM,
-            f"head dims above {MOST_HEAD_DIM}",
-            "smaller head dims",
-        ),
+        *_lacked_by_kernels(signature, call.q.dtype, max(call.q.shape[-1], call.v.shape[-1])),
+    )
+
+
+def _lacked_by_kernels(signature: Signature, dtype: str, head_dim: int) -> tuple[tuple[bool, str, str], ...]:
+    """The same, as far as it depends on no argument of calls."""
+    variant = signature.variant
+    scale = () if variant.scale is None else _names(variant.scale)
+    return (
+        (variant.dropout is not None, "dropout", "a variant without dropout"),
+        (dtype == "float8_e4m3fn", "kernels of e4m3", "fp16, bf16 or fp32"),
+        (head_dim > MOST_HEAD_DIM, f"head dims above {MOST_HEAD_DIM}", "smaller head dims"),
         ("kv_len" in scale, "a scale that depends on kv_len", "a scale that is the same for all sequences"),
     )
+
+
+def may_share(signature: Signature) -> bool:
+    """Whether any call of kernels built for these may share a prefix: packages have such kernels then."""
+    assert signature.dtype is not None and signature.head_dim is not None and signature.value_head_dim is not None
+    head_dim = max(signature.head_dim, signature.value_head_dim)
+    lacked = _lacked_by_kernels(signature, KERNEL_DTYPES[signature.dtype], head_dim)
+    return not any(applies for applies, _, _ in lacked)
 
 
 def _names(scale: Any) -> frozenset[str]:

@@ -10,8 +10,12 @@ variant softcap
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
     decode bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
-    decode bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16 over pages, head dim 128, sm_80: q_outer, tiles of 128 x 48
+    decode bf16 over pages, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16 with a shared prefix, head dim 128, sm_80: q_outer, tiles of 128 x 48
+    decode bf16 with a shared prefix, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16 over pages with a shared prefix, head dim 128, sm_80: q_outer, tiles of 128 x 48
+    decode bf16 over pages with a shared prefix, head dim 128, sm_80: q_outer, tiles of 64 x 64
 
 Without backward (gradients of arrays on a GPU raise A520); `attncc build FILE --backward`
 makes them.

@@ -80,6 +80,8 @@ class Decode(PortableForward):
 
     @property
     def calls(self) -> str:
+        if self.plan.prefixed:
+            return "those with shared_prefix: over each sequence's own keys, and merges both"
         return (
             f"up to {self.plan.block_q} rows (queries times the query heads of a key head), and those over "
             f"{SPLIT_KEYS} keys or more for which the forward kernel would have one thread block for {IDLE_SHARE} "

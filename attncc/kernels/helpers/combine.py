@@ -13,7 +13,9 @@ _FLOAT_BYTES = 4
 
 
 def needed(facts: Facts) -> tuple[HelperKernel, ...]:
-    return (kernel(facts.plan),) if facts.plan.may_split else ()
+    """Of splits over a shared prefix the kernel behind it merges the results."""
+    plan = facts.plan
+    return (kernel(plan),) if plan.may_split and not plan.prefixed else ()
 
 
 def kernel(plan: KernelPlan) -> HelperKernel:

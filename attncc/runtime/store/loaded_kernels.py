@@ -93,15 +93,15 @@ class KernelLoader:
             self._store.check_backward(configuration, target)
 
     def load(self, ordinal: int) -> None:
-        """Loads all kernels on a GPU now, as first calls would."""
-        for configuration in self._store.configurations:
+        """Loads all kernels that are ready on a GPU now, as first calls would. Caches have no backward kernels."""
+        for configuration in self._store.configurations if self._backward else self._store.ready:
             self.of(configuration, ordinal)
 
 
 def _no_target(variant: str, available: tuple[str, ...], device: Device, asked: Configuration) -> Diagnostic:
     if not available and asked.prefixed:
         what = f"{variant} was built without kernels for sequences that share a prefix"
-        help_ = "packages have none yet: use attncc.compile, or leave `shared_prefix` out"
+        help_ = "build it with them: attncc build FILE --serving; or leave `shared_prefix` out"
         return Diagnostic("A505", what, help=help_)
     if not available and asked.kv_dtype is not None:
         pages = " in pages" * asked.paged

@@ -27,7 +27,7 @@ CODE_SUFFIX = ".cubin"
 
 _DIMS = r"_d(?P<head_dim>\d+)(x(?P<value>\d+))?"
 _CONFIGURATION = (
-    rf"(?P<dtype>([a-z]+\d+)+){_DIMS}(_kv_(?P<kv>[a-z0-9]+))?(?P<paged>_paged)?(_k(?P<lengths>\d+to\d+))?"
+    rf"(?P<dtype>([a-z]+\d+)+){_DIMS}(_kv_(?P<kv>[a-z0-9]+))?(?P<paged>_paged)?(?P<prefix>_prefix)?(_k(?P<lengths>\d+to\d+))?"
     r"_(?P<target>sm_\d+a?)"
 )
 _FORWARD = re.compile(rf"(?P<variant>\w+)_forward_{_CONFIGURATION}")
@@ -43,9 +43,9 @@ class PackageStore:
         names = sorted(path.name.removesuffix(PLAN_SUFFIX) for path in folder.glob(f"*{PLAN_SUFFIX}"))
         for name, found in _read_names(names):
             head_dim = int(found["head_dim"])
-            configuration = Configuration(
-                found["dtype"], head_dim, int(found["value"] or head_dim), bool(found["paged"]), found["kv"]
-            )
+            paged, prefixed = bool(found["paged"]), bool(found["prefix"])
+            dims = head_dim, int(found["value"] or head_dim)
+            configuration = Configuration(found["dtype"], *dims, paged, found["kv"], prefixed)
             key = configuration, found["target"], found["pass"]
             if found["lengths"] is None:
                 self._names[key] = name
@@ -60,12 +60,17 @@ class PackageStore:
 
     @cached_property
     def variant(self) -> Variant:
-        """As it was written: plans in 2-D tiles have its mask in other words."""
-        return self._plan(next(name for (_, _, made), name in self._names.items() if made == "forward")).variant
+        """As it was written: plans in 2-D tiles have its mask in other words, those over a shared prefix all of it."""
+        own = (name for (of, _, made), name in self._names.items() if made == "forward" and not of.serves_caches)
+        return self._plan(next(own)).variant
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
         return tuple(dict.fromkeys(item for item, _, _ in self._names if not item.serves_caches))
+
+    @cached_property
+    def ready(self) -> tuple[Configuration, ...]:
+        return tuple(dict.fromkeys(item for item, _, _ in self._names))
 
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
         return tuple(dict.fromkeys(target for item, target, _ in self._names if item == configuration))

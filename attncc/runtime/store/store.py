@@ -60,6 +60,11 @@ class KernelStore(Protocol):
         """Those of calls without pages: of each there may be one with pages too, and such for caches of 8 bits and
         shared prefixes."""
 
+    @property
+    def ready(self) -> tuple[Configuration, ...]:
+        """Those that `Kernel.load` loads: of a package all that it was built for, pages and such too; of what is
+        compiled when it is first called, `configurations`."""
+
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
         """The targets that machine code exists for, or can be made for."""
 

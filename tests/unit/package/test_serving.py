@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,3 +48,48 @@ def test_others_have_no_such_arguments(tmp_path: Path) -> None:
     with pytest.raises(AttnccError, match="--serving") as caught:
         PackageStore(built.folder).append_code("fp16", "fp32", 90)
     assert caught.value.diagnostics[0].code == "A505"
+
+
+def prefix_kernels(spec: str, **asked: Any) -> set[str]:
+    (package,) = prepare(spec, **{"archs": ["sm_80"], "dtypes": ["fp16"], "head_dims": [16], "serving": True, **asked})
+    return {name for name in package.kernel_names if "_prefix_" in name}
+
+
+def test_they_share_prefixes() -> None:
+    """A pair of kernels for contiguous caches, and one for pages."""
+    pairs = {f"mine_{name}_fp16_d16{paged}_prefix_sm_80" for name in ("forward", "decode") for paged in ("", "_paged")}
+    assert prefix_kernels(SPEC) == prefix_kernels(SPEC, kv_dtypes=["int8"]) == pairs
+    assert prefix_kernels(SPEC, serving=False, decode=True) == set()
+    (package,) = prepare(SPEC, archs=["sm_80"], dtypes=["fp16"], head_dims=[16], serving=True)
+    text = package.files()["__init__.py"]
+    for end in ("fp16 over pages with a shared prefix", "fp16 with a shared prefix", "fp16 over pages"):
+        assert f"{end}, head dim 16, sm_80" in text
+
+
+@pytest.mark.parametrize(
+    ("lines", "asked"),
+    [
+        ("dropout 0.5", {}),
+        ("scale 1.0 / kv_len", {}),
+        ("", {"head_dims": [(576, 512)]}),
+        ("", {"dtypes": ["e4m3"], "archs": ["sm_90a"], "head_dims": [64]}),
+    ],
+)
+def test_kernels_that_share_none(lines: str, asked: dict[str, Any]) -> None:
+    """Their calls with `shared_prefix` are refused in any case (A631)."""
+    assert prefix_kernels(f"attn 1\nvariant mine {{\n    {lines}\n}}\n", **asked) == set()
+
+
+@pytest.mark.usefixtures("compiles_nothing")
+def test_the_variant_of_a_package_is_the_users(tmp_path: Path) -> None:
+    """Kernels over a prefix have another."""
+    (built,) = build(SPEC, tmp_path / "made", archs=["sm_80"], dtypes=["fp16"], head_dims=[16], serving=True)
+    store = PackageStore(built.folder)
+    assert not store.variant.inputs and [item.name for item in store.configurations] == ["fp16_d16"]
+    prefixed = store.configurations[0]._replace(paged=True, prefixed=True)
+    over, behind = store.plans(prefixed, "sm_80")
+    assert (over.pass_name, behind.pass_name) == ("forward", "decode") and over.prefixed and behind.prefixed
+    assert over.variant.inputs and behind.variant == store.variant
+    assert {item.name for item in store.ready} == {
+        "fp16_d16", "fp16_d16_paged", "fp16_d16_prefix", "fp16_d16_paged_prefix",
+    }  # fmt: skip

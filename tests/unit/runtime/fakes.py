@@ -326,6 +326,10 @@ class FakeStore:
         found = [Configuration(plan.dtype, plan.head_dim, plan.value_head_dim) for plan in self.all_plans]
         return tuple(dict.fromkeys(found))
 
+    @property
+    def ready(self) -> tuple[Configuration, ...]:
+        return self.configurations
+
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
         return tuple(dict.fromkeys(plan.target for plan in self._of(configuration)))
 

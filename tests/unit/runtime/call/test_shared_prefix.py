@@ -98,5 +98,6 @@ def test_more_keys_than_there_is_room_for(bench: MakeBench, paged: bool) -> None
 
 def test_kernels_that_were_not_built(bench: MakeBench) -> None:
     made = bench(plan(plans.FULL, head_dim=D, value_head_dim=D))
-    with pytest.raises(AttnccError, match=r"A505.*share a prefix"):
+    with pytest.raises(AttnccError, match=r"A505.*share a prefix") as caught:
         call(made, 600)
+    assert "--serving" in str(caught.value.diagnostics[0].help)
