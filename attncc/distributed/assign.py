@@ -162,11 +162,13 @@ def attempts(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> lis
     Where runs of neighbours are as good as can be, nothing is searched; swaps end with the first that is. Few swaps of
     runs may be better even then: they leave few launches, and most rows where they are.
     """
-    goal, found = GOOD * ideal_seconds(loads, machine.ranks), list[Attempt]()
+    goal, found, known = GOOD * ideal_seconds(loads, machine.ranks), list[Attempt](), dict[bytes, Attempt]()
 
     def tried(name: str, swaps: int, owners: Owners) -> float:
-        found.append(Attempt.of(name, swaps, owners, loads, machine))
-        return found[-1].seconds
+        key = owners.tobytes()  # some beginnings are the same, for masks that are alike everywhere
+        same = known.get(key)
+        found.append(replace(same, name=name, swaps=swaps) if same else Attempt.of(name, swaps, owners, loads, machine))
+        return known.setdefault(key, found[-1]).seconds
 
     plain = [tried(name, 0, owners) for name, owners in beginnings(loads, chunks, machine)]
     if min(plain[:-1]) > goal:  # of runs: heaps send more than they need to
@@ -179,7 +181,8 @@ def attempts(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> lis
         swapped = any(item.swaps and item.name == found[0].name for item in found)
         if not swapped and min(item.exposed for item in found) > NEAR * goal:
             owners, swaps = improved(loads, found[0].owners, machine, FEW, budget)
-            found += [Attempt.of(found[0].name, swaps, owners, loads, machine)] if swaps else []
+            if swaps:
+                tried(found[0].name, swaps, owners)
     limit = CLOSE * min(item.seconds for item in found)
     least = 1.01 * min(item.exposed for item in found if item.seconds <= limit)
 

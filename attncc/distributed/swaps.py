@@ -41,11 +41,14 @@ class Budget:
 
 def improved(loads: Loads, owners: Owners, machine: Machine, steps: int, budget: Budget) -> tuple[Owners, int]:
     """The assignment after at most so many swaps, and how many there were."""
-    search = _Search(loads, owners.copy(), machine)
+    search: _Search | None = None
     made = 0
-    while made < steps and budget.takes(loads, len(owners), machine) and search.step():
+    while made < steps and budget.takes(loads, len(owners), machine):
+        search = search or _Search(loads, owners.copy(), machine)
+        if not search.step():
+            break
         made += 1
-    return search.owners, made
+    return (search.owners if search else owners), made
 
 
 class _Measured(NamedTuple):
