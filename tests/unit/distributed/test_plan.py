@@ -173,6 +173,7 @@ def test_a_mask_that_needs_everything_is_told() -> None:
         ({"lengths": 4097}, "A720"),
         ({"lengths": "many"}, "A720"),
         ({"lengths": ([3, 1], 4)}, "A720"),
+        ({"lengths": ([4, 4], [0, 0])}, "A720"),
         ({"ranks": 4, "nodes": 3}, "A720"),
         ({"machine": Machine(4)}, "A720"),
         ({"chunk": 3}, "A720"),
