@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 
+from attncc.distributed.engines import why_no_peers
+
+PEERS = not why_no_peers("cpu", None)  # whether processes here can copy into each other's memory
 # What the server imports as it starts. A process imports the rest.
 IMPORTED = [
     "torch.distributed",

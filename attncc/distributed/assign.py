@@ -13,7 +13,7 @@ from heapq import heappop, heapreplace
 import numpy as np
 from numpy.typing import NDArray
 
-from .cost import Loads, Owners, combined_work, exposed, figures, ideal_seconds
+from .cost import Floats, Loads, Outcome, Owners, combined_work, ideal_seconds, outcome
 from .machine import Machine
 from .swaps import GOOD, Budget, improved
 
@@ -53,43 +53,43 @@ def heap(work: NDArray[np.float64], ranks: int) -> Owners:
     return owners
 
 
-def affinity(loads: Loads, machine: Machine) -> Owners:
+def affinity(work: Floats, rows: NDArray[np.float32], machine: Machine) -> Owners:
     """The largest chunk first, each to the rank that needs most of its rows anyway, of those with work to spare.
 
     Between ranks that need equally much: to that whose node does. So a long document fills few ranks of few nodes.
+    `work`: of each chunk, [groups, chunks]; `rows`: what it needs of each source, [groups, chunks, sources]. Each group
+    of chunks goes to a machine of its own: [groups, chunks]. They take their steps together.
     """
-    work, ranks = combined_work(loads), machine.ranks
-    rows = np.concatenate([load.by_pair * (load.layers * load.row_bytes) for load in loads], axis=1)
-    chunks, each, most = len(work), len(work) // ranks, work.sum() / ranks * SPARE
-    owners, load_of, count = np.zeros(chunks, np.int64), np.zeros(ranks), np.zeros(ranks, np.int64)
-    wanted, of_node = (np.zeros((number, rows.shape[1]), np.float32) for number in (ranks, machine.nodes))
-    begin, end = _spans(rows)
-    for chunk in np.argsort(-work, kind="stable").tolist():
-        span = slice(begin[chunk], end[chunk])
-        own, load = rows[chunk, span], load_of + work[chunk]
-        free = np.flatnonzero((count < each) & (load <= most))
-        if free.size:
-            free = _most(free, np.minimum(wanted[:, span], own).sum(axis=1)[free])
-            if free.size > 1 and machine.nodes > 1:
-                free = _most(free, np.minimum(of_node[:, span], own).sum(axis=1)[machine.node[free]])
-        else:
-            free = np.flatnonzero(count < each)
-        rank = free[np.argmin(load_of[free])]
-        owners[chunk], load_of[rank] = rank, load[rank]
-        count[rank] += 1
-        for table, place in ((wanted, rank), (of_node, machine.node[rank])):
-            np.maximum(table[place, span], own, out=table[place, span])
+    groups, chunks = work.shape
+    each, most = chunks // machine.ranks, work.sum(axis=1, keepdims=True) / machine.ranks * SPARE
+    order = np.argsort(-work, axis=1, kind="stable")
+    work, rows = np.take_along_axis(work, order, axis=1), rows[np.arange(groups)[:, None], order]
+    of_rank, of_node = (np.zeros((groups, some, rows.shape[2]), np.float32) for some in (machine.ranks, machine.nodes))
+    load_of, count = np.zeros((groups, machine.ranks)), np.zeros((groups, machine.ranks), np.int64)
+    owners = np.zeros((groups, chunks), np.int64)
+    for step, span in enumerate(_spans(rows)):
+        own, load = rows[:, step, None, span], load_of + work[:, step, None]
+        free = load <= most
+        value = np.where(free, np.minimum(of_rank[..., span], own).sum(axis=2), -1)
+        best = value == value.max(axis=1, keepdims=True)
+        if machine.nodes > 1 and np.count_nonzero(best) > groups:
+            value = np.minimum(of_node[..., span], own).sum(axis=2)[:, machine.node]
+            value = np.where(best & free, value, -1)
+            best = value == value.max(axis=1, keepdims=True)
+        for group, rank in enumerate(np.where(best, load_of, np.inf).argmin(axis=1).tolist()):
+            owners[group, order[group, step]] = rank
+            count[group, rank] += 1
+            load_of[group, rank] = load[group, rank] if count[group, rank] < each else np.inf  # it has all it may
+            for needed in (of_rank[group, rank, span], of_node[group, machine.node[rank], span]):
+                np.maximum(needed, own[group, 0], out=needed)
     return owners
 
 
-def _spans(rows: NDArray[np.float32]) -> tuple[list[int], list[int]]:
-    """Of each chunk the first column that isn't 0, and the one behind the last."""
-    used = rows > 0
-    return used.argmax(axis=1).tolist(), (used.shape[1] - used[:, ::-1].argmax(axis=1)).tolist()
-
-
-def _most(which: NDArray[np.int64], value: NDArray[np.float32]) -> NDArray[np.int64]:
-    return np.asarray(which[value == value.max()])
+def _spans(rows: NDArray[np.float32]) -> list[slice]:
+    """Of each chunk, of any group, the sources that aren't 0, and those between them."""
+    used: NDArray[np.bool_] = np.any(rows > 0, axis=0)
+    begin, end = used.argmax(axis=1), used.shape[1] - used[:, ::-1].argmax(axis=1)
+    return [slice(*ends) for ends in zip(begin.tolist(), end.tolist(), strict=True)]
 
 
 def by_nodes(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> Iterator[tuple[str, Owners]]:
@@ -102,14 +102,18 @@ def by_nodes(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> Ite
     as_one = Machine(nodes, nodes, machine.flops, machine.nvlink, machine.network * max(ranks / 2, 1))
     faster = tuple(replace(load, seconds=load.seconds / ranks) for load in loads)
     of_node, _ = improved(faster, sequential(chunks, nodes), as_one, STEPS * machine.ranks, budget)
-    by_work, by_rows = np.zeros(chunks, np.int64), np.zeros(chunks, np.int64)
-    for node in range(nodes):
-        own = np.flatnonzero(of_node == node)
-        of_own = tuple(replace(load, needs=load.needs.taken(own)) for load in loads)
-        by_work[own] = heap(combined_work(of_own), ranks) + node * ranks
-        by_rows[own] = affinity(of_own, Machine(ranks)) + node * ranks
-    yield "nodes, then heap", by_work
-    yield "nodes, then affinity", by_rows
+    own = np.argsort(of_node, kind="stable").reshape(nodes, -1)  # chunks
+    work, rows, first = combined_work(loads)[own], _rows(loads)[own], np.arange(nodes)[:, None] * ranks
+    found = np.zeros((2, chunks), np.int64)
+    found[0, own] = [heap(each, ranks) for each in work] + first
+    found[1, own] = affinity(work, rows, Machine(ranks)) + first
+    yield "nodes, then heap", found[0]
+    yield "nodes, then affinity", found[1]
+
+
+def _rows(loads: Loads) -> NDArray[np.float32]:
+    """Bytes that each chunk of q needs of each chunk of k, of all layers of each load: [chunks, loads · chunks]."""
+    return np.concatenate([load.by_pair * (load.layers * load.row_bytes) for load in loads], axis=1)
 
 
 def beginnings(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[str, Owners]]:
@@ -126,7 +130,7 @@ def searched(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> Ite
     """More of them, those first whose swaps mostly end well."""
     if machine.nodes > 1:
         yield from by_nodes(loads, chunks, machine, budget)
-    yield "affinity", affinity(loads, machine)
+    yield "affinity", affinity(combined_work(loads)[None], _rows(loads)[None], machine)[0]
 
 
 @dataclass(frozen=True)
@@ -137,17 +141,19 @@ class Attempt:
     name: str
     swaps: int
     owners: Owners
+    outcomes: tuple[Outcome, ...]  # of each load
     seconds: float
     exposed: float
     sent: int
 
     @classmethod
     def of(cls, name: str, swaps: int, owners: Owners, loads: Loads, machine: Machine) -> Attempt:
-        found = [(load, figures(load, owners, machine)) for load in loads]
-        seconds = sum(load.layers * float(each.seconds.max()) for load, each in found)
-        spent = sum(load.layers * exposed(load, owners, machine, each) for load, each in found)
-        sent = sum(load.layers * load.row_bytes * int(each.rows.sum()) for load, each in found)
-        return cls(name, swaps, owners, seconds, spent, sent)
+        outcomes = tuple(outcome(load, owners, machine) for load in loads)
+        found = list(zip(loads, outcomes, strict=True))
+        seconds = sum(load.layers * float(each.figures.seconds.max()) for load, each in found)
+        exposed = sum(load.layers * each.exposed for load, each in found)
+        sent = sum(load.layers * load.row_bytes * int(each.figures.rows.sum()) for load, each in found)
+        return cls(name, swaps, owners, outcomes, seconds, exposed, sent)
 
 
 def attempts(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> list[Attempt]:
@@ -156,11 +162,13 @@ def attempts(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> lis
     Where runs of neighbours are as good as can be, nothing is searched; swaps end with the first that is. Few swaps of
     runs may be better even then: they leave few launches, and most rows where they are.
     """
-    goal, found = GOOD * ideal_seconds(loads, machine.ranks), list[Attempt]()
+    goal, found, known = GOOD * ideal_seconds(loads, machine.ranks), list[Attempt](), dict[bytes, Attempt]()
 
     def tried(name: str, swaps: int, owners: Owners) -> float:
-        found.append(Attempt.of(name, swaps, owners, loads, machine))
-        return found[-1].seconds
+        key = owners.tobytes()  # some beginnings are the same, for masks that are alike everywhere
+        same = known.get(key)
+        found.append(replace(same, name=name, swaps=swaps) if same else Attempt.of(name, swaps, owners, loads, machine))
+        return known.setdefault(key, found[-1]).seconds
 
     plain = [tried(name, 0, owners) for name, owners in beginnings(loads, chunks, machine)]
     if min(plain[:-1]) > goal:  # of runs: heaps send more than they need to
@@ -173,7 +181,8 @@ def attempts(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> lis
         swapped = any(item.swaps and item.name == found[0].name for item in found)
         if not swapped and min(item.exposed for item in found) > NEAR * goal:
             owners, swaps = improved(loads, found[0].owners, machine, FEW, budget)
-            found += [Attempt.of(found[0].name, swaps, owners, loads, machine)] if swaps else []
+            if swaps:
+                tried(found[0].name, swaps, owners)
     limit = CLOSE * min(item.seconds for item in found)
     least = 1.01 * min(item.exposed for item in found if item.seconds <= limit)
 

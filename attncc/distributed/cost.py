@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .grouping import Times
 from .machine import Machine
 from .needs import Needs
-from .relays import estimated, rows_sent, senders
+from .relays import Routes, estimated
 
 Floats = NDArray[np.float64]
 Owners = NDArray[np.int64]  # the rank of each chunk
@@ -79,21 +79,34 @@ class Figures:
         return float(self.compute.mean()) / slowest if slowest else 1.0
 
 
-def figures(load: Load, owners: Owners, machine: Machine, by: NDArray[np.int64] | None = None) -> Figures:
-    """What plans say. `by`: who sends each block to whom, where that is known."""
-    sent = rows_sent(senders_of(load.needs, owners, machine) if by is None else by, load.needs.rows)
+def figures(load: Load, owners: Owners, machine: Machine) -> Figures:
+    sent = routes(load.needs, owners, machine).rows(load.needs.rows, load.needs.blocks)
     same = machine.same_node
     inside, between = _busiest(np.where(same, sent, 0)), _busiest(np.where(same, 0, sent))
     return Figures(*_seconds(load, owners, machine, inside, between), sent)
 
 
-def times_of(load: Load, owners: Owners, machine: Machine, found: Figures) -> tuple[Times, bool]:
-    """What groups of heads are chosen by, and whether chunks that need no others' rows are launched before the rest:
-    not where launches cost more than that hides."""
-    local = local_chunks(load.needs, owners)
-    apart, together = (_times(load, owners, machine, found, local & chosen) for chosen in (True, False))
-    first = apart.forward(apart.groups(load.heads)) <= together.forward(together.groups(load.heads))
-    return (apart, True) if first else (together, False)
+class Outcome(NamedTuple):
+    """Of one mask under one assignment: figures; what groups of heads are chosen by; whether chunks that need no
+    others' rows are launched before the rest: not where launches cost more than that hides; and seconds of a layer
+    forward, with launches and what of travel isn't hidden."""
+
+    figures: Figures
+    times: Times
+    local_first: bool
+    exposed: float
+
+
+def outcome(load: Load, owners: Owners, machine: Machine) -> Outcome:
+    """What plans say."""
+    found, local = figures(load, owners, machine), local_chunks(load.needs, owners)
+    together = _times(load, owners, machine, found, np.zeros_like(local))
+    exposed = together.best(load.heads)[1]
+    if not local.any():
+        return Outcome(found, together, True, exposed)
+    apart = _times(load, owners, machine, found, local)
+    first = apart.best(load.heads)[1]
+    return Outcome(found, apart, True, first) if first <= exposed else Outcome(found, together, False, exposed)
 
 
 def _times(load: Load, owners: Owners, machine: Machine, found: Figures, local: NDArray[np.bool_]) -> Times:
@@ -101,10 +114,9 @@ def _times(load: Load, owners: Owners, machine: Machine, found: Figures, local: 
     ranks = machine.ranks
     alone = np.bincount(owners, np.where(local, load.by_chunk, 0), ranks).astype(np.float64)
     order = np.argsort(owners, kind="stable")  # of each rank its chunks, as they follow each other
-    new = np.r_[True, _gaps(load, order) | (np.diff(owners[order]) != 0) | (local[order][1:] != local[order][:-1])]
-    here, others = (
-        np.bincount(owners[order], new & kind, ranks).astype(np.float64) for kind in (local[order], ~local[order])
-    )
+    rank, early, new = owners[order], local[order], np.ones(len(order), np.bool_)
+    new[1:] = _gaps(load, order) | (rank[1:] != rank[:-1]) | (early[1:] != early[:-1])
+    here, others = (np.bincount(rank, new & kind, ranks).astype(np.float64) for kind in (early, ~early))
     one, travel = machine.launch, np.maximum(found.inside, found.between)
     return Times(alone, found.compute - alone, travel, here * one, others * one, one)
 
@@ -121,12 +133,6 @@ def _gaps(load: Load, order: Owners) -> NDArray[np.bool_]:
 def local_chunks(found: Needs, owners: Owners) -> NDArray[np.bool_]:
     """Of each chunk of q whether its rank owns all rows that it needs."""
     return np.asarray(~(found.by_chunk & (owners != owners[:, None])).any(axis=1))
-
-
-def exposed(load: Load, owners: Owners, machine: Machine, found: Figures) -> float:
-    """Seconds of a layer forward, with launches and what of travel isn't hidden."""
-    times, _ = times_of(load, owners, machine, found)
-    return times.forward(times.groups(load.heads))
 
 
 def estimate(load: Load, wanted: NDArray[np.float32], owners: Owners, machine: Machine) -> tuple[Floats, Floats]:
@@ -146,10 +152,9 @@ def _seconds(load: Load, owners: Owners, machine: Machine, inside: Any, between:
     return compute, inside * load.row_bytes / machine.nvlink, between * load.row_bytes / machine.network
 
 
-def senders_of(needs: Needs, owners: Owners, machine: Machine) -> NDArray[np.int64]:
-    """Who sends each block of rows to each rank: `relays.senders`."""
-    wanted = wants(needs, owners, machine.ranks) & (needs.rows > 0)
-    return senders(wanted, np.repeat(owners, needs.blocks), machine)
+def routes(needs: Needs, owners: Owners, machine: Machine) -> Routes:
+    """Who sends each block of rows to each rank."""
+    return Routes.of(wants(needs, owners, machine.ranks), np.repeat(owners, needs.blocks), machine)
 
 
 def _busiest(rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -9,6 +9,8 @@ On the CPU all of it happens at once, in memory that processes share.
 from __future__ import annotations
 
 import ctypes
+import os
+import platform
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +29,7 @@ Tensor = Any
 Prepared = Any  # moves whose targets are known; their source may lie elsewhere each time
 _WORD = 2**32
 _UNIFIED = 4  # CUmemorytype: any address
+_ORDERED = "x86_64", "amd64"  # processors whose writes are seen in their order
 _ADDRESS, _COUNT, _SIZE = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_size_t
 
 
@@ -182,7 +185,8 @@ class OnDevice:
 def why_no_peers(device: Any, group: Any) -> str:
     """Why this rank can't copy into the memory of the others of the group; empty if it can."""
     if torch.device(device).type != "cuda":
-        return ""
+        kept = platform.machine().lower() in _ORDERED
+        return "" if kept else f"{platform.machine()}, where a flag may be seen before the rows that it tells of"
     try:
         from torch.distributed import _symmetric_memory as symmetric
     except ImportError as error:
@@ -206,9 +210,13 @@ class OnHost:
     def allocate(self, size: int, group: Any) -> Memory:
         folder = "/dev/shm" if Path("/dev/shm").is_dir() else None
         with tempfile.NamedTemporaryFile(dir=folder, prefix="attncc-") as file:
-            file.truncate(size)
-            names = [""] * dist.get_world_size(group)
-            dist.all_gather_object(names, file.name, group)
+            answers = [("", "")] * dist.get_world_size(group)
+            dist.all_gather_object(answers, (file.name, _reserved(file.fileno(), size)), group)
+            names = [name for name, _ in answers]
+            why = [f"rank {rank}: {why}" for rank, (_, why) in enumerate(answers) if why]
+            if why:
+                expected = f"{size} bytes beside {file.name}"
+                raise refused("A726", "ranks have no memory to share", expected=expected, came=why[0])
             mapped = [torch.from_file(name, shared=True, size=size, dtype=torch.uint8) for name in names]
             meet(group)
         return Memory(mapped[dist.get_rank(group)], [x.data_ptr() for x in mapped], mapped)
@@ -238,6 +246,18 @@ class OnHost:
             if time.monotonic() > until:
                 raise refused("A726", "another rank doesn't answer", expected="rows of K and V", came="none in time")
             time.sleep(1e-5)
+
+
+def _reserved(file: int, size: int) -> str:
+    """Makes a file so long. Why it can't be; empty if it can. A file that is only said to be long ends the process when
+    it is written to, and the memory behind it is full."""
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file, 0, max(size, 1))
+        os.truncate(file, size)
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def _timeout(group: Any) -> float:

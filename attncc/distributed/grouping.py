@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,28 +44,29 @@ class Times:
 
     def _forward(self, some: _Shares) -> Floats:
         now = self.local + self.local_launches - self.launch
-        for share, arrived, is_there, is_first in some.steps():
+        for share, arrived, is_there, is_first in some.steps:
             launches = is_there * (1 if is_first else FURTHER) * self.launches
             now = np.maximum(now, arrived * self.travel) + share * self.rest + launches
         return np.asarray(now.max(axis=1))
 
     def _backward(self, some: _Shares) -> Floats:
         now, link = BACKWARD * self.local + LAUNCH * (self.local_launches - self.launch), self.travel
-        for share, arrived, is_there, _ in some.steps():
+        for share, arrived, is_there, _ in some.steps:
             launches = is_there * LAUNCH * self.launches
             now = np.maximum(now, arrived * self.travel) + BACKWARD * share * self.rest + launches
             link = np.where(is_there, np.maximum(link, now) + share * WIDE * self.travel, link)
         return np.asarray(np.maximum(now, link).max(axis=1))
 
-    def groups(self, heads: int, *, back: bool = False) -> Groups:
-        """Those with which the slowest rank is done first: the fewest that take the same within a thousandth."""
-        if not self.travel.any():
-            return (heads,)
-        candidates, shares = _candidates(heads)
+    def best(self, heads: int, *, back: bool = False) -> tuple[Groups, float]:
+        """Groups with which the slowest rank is done first, and when: the fewest that take the same within a
+        thousandth."""
+        candidates, shares = _candidates(heads if self.travel.any() else 1)
         times = (self._backward if back else self._forward)(shares)
-        found = dict(zip(candidates, times.tolist(), strict=True))
-        most = 1.001 * min(found.values())
-        return min((some for some in found if found[some] <= most), key=lambda some: (len(some), found[some]))
+        if len(candidates) == 1:
+            return (heads,), float(times[0])
+        near = np.flatnonzero(times <= 1.001 * times.min()).tolist()
+        which = min(near, key=lambda number: (len(candidates[number]), times[number]))
+        return candidates[which], float(times[which])
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,12 @@ class _Shares:
         longest = max(map(len, ways))
         return cls(np.array([[*(heads / sum(way) for heads in way), *[0.0] * (longest - len(way))] for way in ways]))
 
-    def steps(self) -> Iterator[tuple[Floats, Floats, NDArray[np.bool_], bool]]:
+    @cached_property
+    def steps(self) -> tuple[tuple[Floats, Floats, NDArray[np.bool_], bool], ...]:
         """Of each group: the share, with those before it, whether there is such a group, all [ways, 1]; the first?"""
         arrived = np.cumsum(self.of_groups, axis=1)
-        for number in range(arrived.shape[1]):
-            share = self.of_groups[:, number : number + 1]
-            yield share, arrived[:, number : number + 1], share > 0, number == 0
+        columns = [(self.of_groups[:, [number]], arrived[:, [number]]) for number in range(arrived.shape[1])]
+        return tuple((share, so_far, share > 0, number == 0) for number, (share, so_far) in enumerate(columns))
 
 
 @lru_cache(maxsize=64)

@@ -83,7 +83,7 @@ def chunks_of(lengths: Lengths, ranks: int, chunk: int | None) -> int:
     """
     q_rows, kv_rows = lengths.q_rows, lengths.kv_rows
     each = q_rows // max(ranks, 1)
-    if ranks < 1 or q_rows < 1 or q_rows % ranks or kv_rows % ranks:
+    if ranks < 1 or min(q_rows, kv_rows) < 1 or q_rows % ranks or kv_rows % ranks:
         raise _unequal(ranks, q_rows, kv_rows)
     if chunk is None:
         fits = [count for count in range(1, CHUNKS_A_RANK + 1) if not each % count and not kv_rows % (ranks * count)]

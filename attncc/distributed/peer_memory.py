@@ -124,11 +124,12 @@ class Slots:
         if self._memory is not None and self._memory.own.is_cuda:
             torch.cuda.synchronize(self._memory.own.device)
         meet(self._group)
-        self._size, self._first = -(-size // 2**20) * 2**20, self._turns
+        size = -(-size // 2**20) * 2**20
         with torch.inference_mode(mode=False):  # whose tensors nobody else may write
-            self._memory = self.engine.allocate(self.count * self._size, self._group)
+            memory = self.engine.allocate(self.count * size, self._group)
+        self._memory, self._size, self._first = memory, size, self._turns  # not before: there may be none so large
         self._users.clear()
-        return self._memory
+        return memory
 
     def _enter(self, memory: Memory) -> None:
         """Turns follow each other also where calls are on several streams."""

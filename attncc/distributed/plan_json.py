@@ -43,5 +43,6 @@ def _mask(data: dict[str, Any]) -> MaskPlan:
     return MaskPlan(**{**data, **lists, "receives": receives, "passed": passed, "inputs": inputs})
 
 
-def _received(data: dict[str, Any]) -> Received:
-    return Received(data["sender"], tuple((begin, end) for begin, end in data["rows"]))
+def _received(data: list[Any]) -> Received:
+    sender, rows = data
+    return Received(sender, tuple((begin, end) for begin, end in rows))

@@ -48,7 +48,7 @@ def _of_mask(plan: PlanData, mask: MaskPlan) -> Iterator[str]:
     if everything:
         share = sum(received) / (everything * plan.ranks)
         yield f"  rows received: {share:.1%} of an all-gather's; {1 - share:.1%} proven away"
-    passed = sum(each.count for of_rank in mask.passed for each in of_rank)
+    passed = sum(each.total for of_rank in mask.passed for each in of_rank)
     if passed:
         yield f"  {passed / sum(received):.1%} of them were sent to their node once, and handed on inside it"
     local = sum(mask.local) / plan.chunks

@@ -7,27 +7,28 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..diagnostics import Diagnostic, warn
 from ..ir import Variant, reads
 from ..problem.refusal import refused
 from ..schedule.plan import DTYPE_BYTES
 from .assign import Attempt, attempts
-from .cost import Load, Owners, figures, local_chunks, senders_of, times_of
+from .cost import Load, Outcome, Owners, local_chunks, routes
 from .head_groups import heads_apart
 from .lengths import Lengths, chunks_of
 from .machine import Machine
 from .needs import Needs, needs
 from .picture import drawn
-from .plan_data import MaskPlan, PlanData, Received, Rows, Tried, digest_of, key_of
+from .plan_data import MaskPlan, PlanData, Received, Tried, digest_of, key_of
 from .plan_json import fields_of
 from .plan_text import explained
 from .query_places import launched_together
+from .relays import Runs
 from .swaps import Budget
 
 
@@ -99,7 +100,8 @@ def plan(
         masks.append((variant, taken))
     _check_inputs(kernels, inputs)
     best, *_ = tried = attempts(tuple(loads), chunks, machine, Budget(shape.q_rows))
-    plans = tuple(_mask_plan(*mask, load, best.owners, machine) for mask, load in zip(masks, loads, strict=True))
+    of_masks = zip(masks, loads, best.outcomes, strict=True)
+    plans = tuple(_mask_plan(mask, load, found, best.owners, machine) for mask, load, found in of_masks)
     made = Plan(shape, machine, tuple(best.owners.tolist()), plans, row_bytes, tuple(map(_of_attempt, tried)))
     _warn_if_all_is_needed(made)
     return made
@@ -147,19 +149,22 @@ def _check_inputs(kernels: Any, inputs: Mapping[str, Any]) -> None:
             raise refused("A608", f"`{name}` is not an input of the masks", expected=expected, came=came)
 
 
-def _mask_plan(variant: Variant, inputs: Mapping[str, Any], load: Load, owners: Owners, machine: Machine) -> MaskPlan:
-    sent, owner = senders_of(load.needs, owners, machine), np.repeat(owners, load.needs.blocks)
-    found, same, size = figures(load, owners, machine, sent), machine.same_node, load.row_bytes
+def _mask_plan(
+    mask: tuple[Variant, Mapping[str, Any]], load: Load, outcome: Outcome, owners: Owners, machine: Machine
+) -> MaskPlan:
+    variant, inputs = mask
+    found, times, local_first, exposed = outcome
+    same, size = machine.same_node, load.row_bytes
+    receives, passed = routes(load.needs, owners, machine).runs()
     read = reads(variant, *(keep.condition for keep in variant.keeps))
-    times, local_first = times_of(load, owners, machine, found)
-    groups, groups_back = (times.groups(load.heads, back=back) for back in (False, True))
+    groups, groups_back = (times.best(load.heads, back=back)[0] for back in (False, True))
     return MaskPlan(
         variant.name,
         key_of(variant),
         tuple((name, digest_of(value)) for name, value in inputs.items() if name in read),
         load.layers,
-        tuple(_received(load.needs, owner, np.where(sent == owner, sent, -1))),
-        tuple(_received(load.needs, owner, np.where(sent == owner, -1, sent))),
+        _received(receives, load.needs, machine.ranks),
+        _received(passed, load.needs, machine.ranks),
         tuple(local_chunks(load.needs, owners).tolist()),
         local_first,
         tuple(found.compute.tolist()),
@@ -171,26 +176,21 @@ def _mask_plan(variant: Variant, inputs: Mapping[str, Any], load: Load, owners: 
         found.share_of_ideal,
         groups,
         groups_back,
-        times.forward(groups),
+        exposed,
         times.forward((load.heads,)),
     )
 
 
-def _received(found: Needs, owner: Owners, senders: NDArray[np.int64]) -> list[tuple[Received, ...]]:
-    """Of each rank: blocks that come from some sender, [ranks, blocks], neighbours of one owner joined."""
+def _received(runs: Runs, found: Needs, ranks: int) -> tuple[tuple[Received, ...], ...]:
+    """Of each rank, by sender."""
     ends = np.cumsum(found.rows)
-    rank, block = np.nonzero(senders >= 0)
-    sender = senders[rank, block]
-    alike = np.stack([rank, block - np.arange(block.size), owner[block], sender])  # those of neighbours of one run
-    new = np.r_[True, (np.diff(alike) != 0).any(axis=0)][: block.size]
-    first, last = np.flatnonzero(new), np.flatnonzero(np.r_[new[1:], True][: block.size])
-    begin, end = ends[block[first]] - found.rows[block[first]], ends[block[last]]
-    order = np.lexsort((sender[first], rank[first]))  # of one sender as they stand
-    by_rank: list[dict[int, list[Rows]]] = [{} for _ in range(len(senders))]
-    runs = zip(*(x[order].tolist() for x in (rank[first], sender[first], begin, end)), strict=True)
-    for receiver, number, start, stop in runs:
-        by_rank[receiver].setdefault(number, []).append((start, stop))
-    return [tuple(Received(number, tuple(rows)) for number, rows in of_rank.items()) for of_rank in by_rank]
+    begin, end = ends[runs.first] - found.rows[runs.first], ends[runs.last]
+    rows = tuple(zip(begin.tolist(), end.tolist(), strict=True))
+    first = np.flatnonzero(np.diff(runs.receiver * ranks + runs.sender, prepend=-1))  # of a receiver and a sender
+    parts = map(rows.__getitem__, map(slice, first.tolist(), [*first[1:].tolist(), len(rows)]))
+    each = tuple(map(Received, runs.sender[first].tolist(), parts))
+    of_rank = np.searchsorted(runs.receiver[first], np.arange(ranks + 1)).tolist()
+    return tuple(each[start:stop] for start, stop in pairwise(of_rank))
 
 
 def _of_attempt(attempt: Attempt) -> Tried:

@@ -5,6 +5,8 @@ Networks between nodes are slow, links inside them fast. What a rank receives st
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -13,46 +15,115 @@ from numpy.typing import NDArray
 from .machine import Machine
 
 Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 TURNS = 8  # of each rank of a node, at least, where there are blocks enough
 MOST_TOGETHER = 16  # blocks of a turn
 
 
-def senders(wanted: NDArray[np.bool_], owner: Ints, machine: Machine) -> Ints:
-    """Who sends each block of rows to each rank, [ranks, blocks]; -1 where nobody does.
+class Runs(NamedTuple):
+    """Runs of blocks that stand together, of one owner, and come to a rank from one sender: a number each for a run.
+    In the order of receivers, of these of senders, of these of blocks. `last` is in the run."""
 
-    `wanted`: [ranks, blocks]; `owner`: of each block. A block comes from its owner, if that is on the same node or the
-    rank is the one that hands it on; else from that one. Those of a node that need a block take turns.
+    receiver: Ints
+    sender: Ints
+    first: Ints
+    last: Ints
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Who sends each block of rows to whom: its owner, or the rank of the receiver's node that hands it on.
+
+    `owner`: of each block. `direct`: whether a rank has a block from its owner, [ranks, blocks]. `far`: the blocks that
+    some node has from another, or all where these are most; of them `passed`: whether a rank has it from another one of
+    its node, and `relays`: whether it is that one, [ranks, far blocks].
     """
-    ranks = np.arange(machine.ranks)[:, None]
-    found = np.where(wanted & (owner != ranks), owner, -1)
-    for node in range(machine.nodes if machine.nodes > 1 else 0):
-        members = np.flatnonzero(machine.node == node)
-        far = np.flatnonzero(wanted[members].any(axis=0) & (machine.node[owner] != node))
-        relay = members[_in_turn(wanted[members][:, far])]
-        own = found[members][:, far]
-        passed = (own >= 0) & (relay != members[:, None])
-        found[members[:, None], far] = np.where(passed, relay, own)
-    return found
+
+    machine: Machine
+    owner: Ints
+    direct: Flags
+    far: Ints | slice
+    passed: Flags
+    relays: Flags
+
+    @classmethod
+    def of(cls, wanted: Flags, owner: Ints, machine: Machine) -> Routes:
+        """`wanted`: whether a rank needs a block, [ranks, blocks]. A block goes to another node once, if any rank of it
+        needs it. Those that do take turns to receive it and to hand it on."""
+        direct = wanted.copy()
+        direct[owner, np.arange(len(owner))] = False
+        by_node = wanted.reshape(machine.nodes, -1, len(owner))
+        comes: Flags = np.any(by_node, axis=1)
+        comes[machine.node[owner], np.arange(len(owner))] = False
+        some = np.flatnonzero(comes.any(axis=0))
+        far = some if 2 * some.size < len(owner) else slice(None)
+        asked = by_node[..., far] & comes[:, None, far]
+        relays = _in_turn(asked, comes[:, far])
+        passed, relays = (x.reshape(machine.ranks, -1) for x in (asked & ~relays, relays))
+        direct[:, far] &= ~passed
+        return cls(machine, owner, direct, far, passed, relays)
+
+    def rows(self, rows: Ints, blocks: int) -> Ints:
+        """That each rank receives of each, [receiver, sender]. `rows`: of each block; `blocks` of them are a chunk, as
+        all chunks are, and have one owner."""
+        ranks, nodes = self.machine.ranks, self.machine.nodes
+        exact = np.float32 if rows.sum() < 1 << 24 else np.float64
+        by_chunk = self.direct.reshape(-1, blocks).astype(exact) @ rows[:blocks].astype(exact)
+        order = np.argsort(self.owner[::blocks], kind="stable")  # ranks own equally many
+        found = by_chunk.reshape(ranks, -1)[:, order].reshape(ranks, ranks, -1).sum(axis=2)
+        if self.passed.size:
+            node, size = np.arange(nodes), ranks // nodes
+            takes, gives = (x.reshape(nodes, size, -1).astype(exact) for x in (self.passed, self.relays))
+            handed = takes * rows[self.far].astype(exact) @ gives.transpose(0, 2, 1)
+            found.reshape(nodes, size, nodes, size)[node, :, node] += handed
+        return np.asarray(found, np.int64)
+
+    def runs(self) -> tuple[Runs, Runs]:
+        """What ranks have from owners, and what is handed on to them."""
+        owner, nodes = self.owner, self.machine.nodes
+        far = np.arange(len(owner))[self.far]
+        new = np.r_[True, owner[1:] != owner[:-1]]
+        direct = _runs(self.direct, new[None], lambda _, block: owner[block])
+        if not far.size:
+            return direct, Runs(*(np.zeros(0, np.int64) for _ in Runs._fields))
+        relays, size = self.relays.reshape(nodes, -1, len(far)), self.machine.ranks // nodes
+        new = np.repeat((new[far] | (np.diff(far, prepend=-2) != 1))[None], nodes, axis=0)
+        new[:, 1:] |= (relays[..., 1:] != relays[..., :-1]).any(axis=1)
+        passed = _runs(self.passed, new, lambda node, block: size * node + relays[node, :, block].argmax(axis=1))
+        return direct, passed._replace(first=far[passed.first], last=far[passed.last])
 
 
-def _in_turn(wanted: NDArray[np.bool_]) -> Ints:
-    """Of those that want each block one: [members, blocks] to [blocks]. Each block is wanted by somebody.
+def _runs(flags: Flags, new: Flags, sender: Callable[[Ints, Ints], Ints]) -> Runs:
+    """`flags`: [ranks, blocks]. `sender`: of a block in a node; `new`: whether it or the owner isn't that of the block
+    before, [nodes, blocks]."""
+    by_node = flags.reshape(len(new), -1, flags.shape[1])
+    begins, ends = by_node.copy(), by_node.copy()
+    begins[..., 1:] &= ~by_node[..., :-1] | new[:, None, 1:]
+    ends[..., :-1] &= ~by_node[..., 1:] | new[:, None, 1:]
+    ranks, blocks = flags.shape
+    receiver, first = np.divmod(np.flatnonzero(begins), blocks)  # a third of what np.nonzero takes
+    last = np.flatnonzero(ends) % blocks
+    number = sender(receiver // by_node.shape[1], first)
+    pair = (receiver * ranks + number).astype(np.min_scalar_type(ranks**2))  # 16 bits are sorted by radix
+    order = np.argsort(pair, kind="stable")
+    return Runs(receiver[order], number[order], first[order], last[order])
+
+
+def _in_turn(asked: Flags, comes: Flags) -> Flags:
+    """Of those of a node that need a block one, [nodes, members, blocks]. `asked`: who do; `comes`: whether it comes
+    from another node, [nodes, blocks].
 
     Neighbours mostly have the same, so that rows travel in long runs; each member has some turns.
     """
-    members, blocks = wanted.shape
-    together = min(max(blocks // (TURNS * members), 1), MOST_TOGETHER)
-    turn = np.arange(blocks) // together % wanted.sum(axis=0)
-    return np.asarray((wanted & (np.cumsum(wanted, axis=0) == turn + 1)).argmax(axis=0))
-
-
-def rows_sent(senders: Ints, rows: Ints) -> Ints:
-    """Rows by receiver and sender, [ranks, ranks]; `rows`: of each block."""
-    ranks = len(senders)
-    receiver, block = np.nonzero(senders >= 0)
-    pair = receiver * ranks + senders[receiver, block]
-    return np.bincount(pair, rows[block], ranks * ranks).astype(np.int64).reshape(ranks, ranks)
+    members = asked.shape[1]
+    together = np.clip(comes.sum(axis=1, dtype=np.int32) // (TURNS * members), 1, MOST_TOGETHER)
+    place = np.zeros(asked.shape, np.int16)  # among those that need it
+    for member in range(1, members):
+        np.add(place[:, member - 1], asked[:, member - 1], out=place[:, member])
+    count = np.maximum(place[:, -1] + asked[:, -1], 1)
+    turn = (np.cumsum(comes, axis=1, dtype=np.int32) - 1) // together[:, None] % count
+    return np.asarray(asked & (place == turn[:, None].astype(np.int16)))
 
 
 class Estimated(NamedTuple):

@@ -41,11 +41,14 @@ class Budget:
 
 def improved(loads: Loads, owners: Owners, machine: Machine, steps: int, budget: Budget) -> tuple[Owners, int]:
     """The assignment after at most so many swaps, and how many there were."""
-    search = _Search(loads, owners.copy(), machine)
+    search: _Search | None = None
     made = 0
-    while made < steps and budget.takes(loads, len(owners), machine) and search.step():
+    while made < steps and budget.takes(loads, len(owners), machine):
+        search = search or _Search(loads, owners.copy(), machine)
+        if not search.step():
+            break
         made += 1
-    return search.owners, made
+    return (search.owners if search else owners), made
 
 
 class _Measured(NamedTuple):
@@ -78,7 +81,8 @@ class _Search:
             rest[members] = _without_each(load.by_pair[members])
 
     def _measured(self) -> _Measured:
-        first = np.unique(self.owners, return_index=True)[1]  # a chunk of each rank
+        each = len(self.owners) // self.machine.ranks
+        first = np.argsort(self.owners, kind="stable")[::each]  # a chunk of each rank
         total, by_rank, sent = 0.0, np.zeros(self.machine.ranks), np.zeros(len(self.owners))
         found = []
         for load, rest in zip(self.loads, self.rest, strict=True):
@@ -146,18 +150,19 @@ class _Search:
 
     def _after(self, slowest: int, own: Ints, other: Ints) -> Floats:
         """The slower of the two ranks after each swap, by work and what they receive."""
-        sides = (np.full(len(own), slowest), own, other), (self.owners[other], other, own)
-        return np.asarray(np.maximum(*(self._of_ranks(*side) for side in sides)))
+        ranks = np.concatenate([np.full(len(own), slowest), self.owners[other]])
+        seconds = self._of_ranks(ranks, np.concatenate([own, other]), np.concatenate([other, own]))
+        return np.asarray(seconds.reshape(2, -1).max(axis=0))
 
     def _of_ranks(self, ranks: Ints, leaves: Ints, comes: Ints) -> Floats:
         """Of ranks that get another chunk for one of their own."""
-        each = np.arange(len(ranks))
-        owner = np.repeat(self.owners[None], len(ranks), axis=0)
-        owner[each, leaves] = owner[each, comes]
-        owner[each, comes] = ranks
-        node, total = self.machine.node, np.zeros(len(ranks))
-        near = node[owner] == node[ranks][:, None]
-        inside_node, far = near & (owner != ranks[:, None]), ~near
+        each, node = np.arange(len(ranks)), self.machine.node
+        near = node[self.owners] == node[:, None]
+        inside_node = (near & (self.owners != np.arange(self.machine.ranks)[:, None]))[ranks]
+        inside_node[each, comes], inside_node[each, leaves] = False, near[ranks, comes]
+        far = ~near[ranks]
+        far[each, comes], far[each, leaves] = False, ~near[ranks, comes]
+        total = np.zeros(len(ranks))
         for load, rest, wanted in zip(self.loads, self.rest, self.now.wanted, strict=True):
             rows = np.maximum(rest[leaves], load.by_pair[comes])
             inside = (rows * inside_node).sum(axis=1) * load.row_bytes / self.machine.nvlink
@@ -180,6 +185,8 @@ class _Search:
 
 def _without_each(x: Rows) -> Rows:
     """The maximum over axis 1 of all but each one, or 0: [a, b, c] to [a, b, c]."""
+    if x.shape[1] == 2:
+        return x[:, ::-1]
     before, behind = np.zeros_like(x), np.zeros_like(x)
     for i in range(1, x.shape[1]):
         np.maximum(before[:, i - 1], x[:, i - 1], out=before[:, i])

@@ -29,7 +29,8 @@ def exchange_of(  # noqa: PLR0917  (as Exchange takes them)
     if not why:
         return PeerExchange(plan, mask, group, axis, device, peer_memory(group, device))
     if transport == "peer":
-        expected = "GPUs of one node that reach each other's memory"
+        on_gpu = torch.device(device).type == "cuda"
+        expected = "GPUs of one node that reach each other's memory" if on_gpu else "processes of one host, an x86-64"
         raise refused("A726", "ranks can't copy into each other's memory", expected=expected, came=why)
     return Exchange(plan, mask, group, axis, device)
 

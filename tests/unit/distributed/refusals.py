@@ -8,8 +8,10 @@ import os
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -18,10 +20,13 @@ import torch.utils.checkpoint
 
 import attncc
 import attncc.distributed as shared
+from attncc.distributed import engines
 from attncc.distributed.launches import launches_of
+from tests.ranks import PEERS
 
 SIZES: dict[str, Any] = {"ranks": 2, "heads": 2, "head_dim": 16, "dtype": "fp32"}
-TIMEOUT, SOON = 20, 2  # seconds
+TIMEOUT, SOON = 20, 1  # seconds
+TRANSPORTS = ("collective", "peer") if PEERS else ("collective",)
 
 
 def _kernel(spec: str = "sliding_window") -> attncc.Kernel:
@@ -111,6 +116,14 @@ def peers_of_nodes(rank: int) -> None:
     cp(*_rows())
 
 
+def no_memory(rank: int) -> None:
+    """One of two has none that both could write to."""
+    group = dist.new_group([0, 1])
+    cp = shared.shard(_kernel("full"), group, plan=shared.plan(_kernel("full"), 64, **SIZES), transport="peer")
+    with patch.object(engines, "_reserved", lambda file, size: "No space left on device" if rank == 1 else ""):
+        cp(*_rows())
+
+
 REFUSED: dict[str, tuple[Callable[[int], None], str]] = {
     "plans that differ": (other_plans, "A722"),
     "other number of ranks": (other_ranks, "A722"),
@@ -127,6 +140,7 @@ REFUSED: dict[str, tuple[Callable[[int], None], str]] = {
     "a name for a plan": (a_name_for_a_plan, "A720"),
     "no transport": (other_transport, "A722"),
     "peers of several nodes": (peers_of_nodes, "A726"),
+    "no memory to share": (no_memory, "A726"),
 }
 
 
@@ -153,6 +167,8 @@ def checkpointed(cp: Any, whole: list[Any], wanted: list[Any]) -> bool:
 
 def goes_on(plan: Any, whole: list[Any], wanted: list[Any]) -> bool:
     """Whether ranks that copy into each other's memory find the same after calls that were refused half-way."""
+    if not PEERS:
+        return True
     cp = shared.shard(_kernel(), plan=plan, transport="peer")
     same = []
     for _ in range(3):
@@ -186,6 +202,20 @@ def options() -> dict[str, bool]:
     }
 
 
+def failing_backward(rank: int, transport: str) -> tuple[str, float]:
+    """What is raised, and after how long, where the backward pass of rank 1 alone runs out of memory."""
+    group, kernel = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=SOON)), _kernel("full")
+    cp = shared.shard(kernel, group, plan=shared.plan(kernel, 64, **SIZES), transport=transport)
+    out, start = cp(*(x.requires_grad_() for x in _rows())), time.monotonic()
+    full = torch.OutOfMemoryError("no memory")
+    with patch.object(cp.launches(out.device), "backward", side_effect=full) if rank == 1 else nullcontext():
+        try:
+            out.sum().backward()
+        except (RuntimeError, attncc.AttnccError) as error:
+            return type(error).__name__, time.monotonic() - start
+    return "", 0
+
+
 def process(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -199,16 +229,19 @@ def process(rank: int, folder: str) -> None:
         except attncc.AttnccError as error:
             found[name] = error.diagnostics[0].code
         dist.barrier()
+    for transport in TRANSPORTS:
+        found[f"failing backward, {transport}"] = failing_backward(rank, transport)
+        dist.barrier()
     soon = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=SOON))
     kernel, plan = _kernel("full"), shared.plan(_kernel("full"), 64, **SIZES)  # both ranks need the rows of the other
     cp = shared.shard(kernel, plan=plan)
-    by_copies = shared.shard(kernel, soon, plan=plan, transport="peer")
-    cp(*_rows())
-    by_copies(*_rows())
+    peers = [shared.shard(kernel, soon, plan=plan, transport="peer")] if PEERS else []
+    for call in (cp, *peers):
+        call(*_rows())
     if rank == 1:
         Path(folder, "1.json").write_text(json.dumps(found), encoding="utf-8")
         os._exit(0)  # dies between two calls, without a word
-    for name, call in (("a dead rank", cp), ("a dead peer", by_copies)):
+    for name, call in zip(("a dead rank", "a dead peer"), (cp, *peers), strict=False):
         start = time.monotonic()
         try:
             call(*_rows())

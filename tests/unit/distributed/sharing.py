@@ -23,6 +23,7 @@ from tests.library.cases import SPECS
 from tests.library.library import CASES
 from tests.random_variants.calls import random_call
 from tests.random_variants.variants import random_variant
+from tests.ranks import PEERS
 
 RANKS = (2, 3, 4)
 ROWS = 96  # of q and k: they divide by each number of ranks, and by twice that
@@ -76,14 +77,17 @@ class Case:
     random: int | None = None
     nodes: int = 1  # of four ranks
     grouped: bool = False  # heads of k travel one after the other
+    value_dim: int = DIM
+    strided: bool = False  # heads of q, k and v are neighbours in memory, as of a projection, and rows apart
 
     @property
     def kernel(self) -> attncc.Kernel:
-        return attncc.compile(self.spec, dtype=self.dtype, head_dim=DIM, **self.consts)
+        dims = {"head_dim": DIM, "value_head_dim": self.value_dim}
+        return attncc.compile(self.spec, dtype=self.dtype, **dims, **self.consts)
 
     def problem(self) -> Problem:
         shape = Lengths.of(self.lengths)
-        dims = DIM, DIM
+        dims = DIM, self.value_dim
         if not shape.packed:
             return Problem(self.batch or 1, *HEADS, shape.q_rows, shape.kv_rows, *dims, layout=self.layout)
         whole = Problem(len(shape.q), *HEADS, shape.q_rows, shape.kv_rows, *dims, layout=self.layout, packed=True)
@@ -104,6 +108,10 @@ def cases() -> Iterator[Case]:
     yield Case("bf16", "sliding_window", {"width": 20}, dtype="bf16")
     yield Case("kept", "sliding_window", {"width": 20}, keep_kv=True)
     yield Case("fp64", "causal", dtype="fp64")
+    yield Case("wide values", "causal", value_dim=24, layout="bshd", grouped=True)
+    yield Case("wide values nodes", "sliding_window", {"width": 60}, value_dim=24, nodes=2)
+    yield Case("strided packed", "causal", lengths=packed[0], batch=None, strided=True)
+    yield Case("strided grouped", "causal", dtype="bf16", strided=True, grouped=True)
     yield Case("learned", LEARNED)
     yield Case("sunk", SUNK)
     yield Case("placed", PLACED)
@@ -197,7 +205,8 @@ class _With:
 
 
 def plan_of(case: Case, kernel: attncc.Kernel, call: Call, ranks: int) -> Any:
-    sizes: dict[str, Any] = {"batch": case.batch, "heads": HEADS, "head_dim": DIM, "dtype": case.dtype}
+    dims = DIM, case.value_dim
+    sizes: dict[str, Any] = {"batch": case.batch, "heads": HEADS, "head_dim": dims, "dtype": case.dtype}
     rows = Lengths.of(case.lengths).q_rows
     sizes |= {"ranks": ranks, "nodes": case.nodes, "chunk": rows // ranks // 2}
     if case.grouped:  # launches cost nothing, and work takes long enough to hide the exchange of a head
@@ -208,7 +217,11 @@ def plan_of(case: Case, kernel: attncc.Kernel, call: Call, ranks: int) -> Any:
 def many_processes(case: Case, cp: Any, call: Call) -> Found:
     """What all ranks find together."""
     axis, variant = -2 if case.layout == "bhsd" else -3, cp.kernel.variant
-    operands = [cp.shard(x, axis, of=of).requires_grad_() for x, of in ((call.q, "q"), (call.k, "kv"), (call.v, "kv"))]
+    operands = [cp.shard(x, axis, of=of) for x, of in ((call.q, "q"), (call.k, "kv"), (call.v, "kv"))]
+    if case.strided:
+        operands = [x.transpose(-3, -2).contiguous().transpose(-3, -2) for x in operands]
+        assert not any(x.is_contiguous() for x in operands)
+    operands = [x.requires_grad_() for x in operands]
     more = {"layout": case.layout, "seed": call.seed}
     found = Found.of(_With(cp, more, variant), call.given(variant), operands, cp.shard(call.dout, axis)).tensors
     axes = {"out": axis, "dq": axis, "dk": axis, "dv": axis, "lse": -1}
@@ -282,7 +295,7 @@ class _Process:
             together = many_processes(case, cp, call)
             wrong = difference(together, alone) if self._rank == 0 else ""
             wrong += bytes_trouble(case, cp)
-            if case.nodes == 1:
+            if case.nodes == 1 and PEERS:
                 peers = shared.shard(kernel, group, plan=plan, keep_kv=case.keep_kv, transport="peer")
                 wrong += other_bits(together, many_processes(case, peers, call)) + bytes_trouble(case, peers)
             self.found[ranks][case.name] = wrong

@@ -73,12 +73,12 @@ def test_what_is_exposed() -> None:
 
 
 def test_few_groups_where_launches_cost() -> None:
-    assert times(0, 8, 0.8).groups(8) == (1, 7)
-    assert times(0, 8, 0.8, 0.1).groups(8) == (1, 7)
-    assert times(0, 8, 0.8, 1).groups(8) == (8,)
-    assert times(5, 8, 0.8).groups(8) == (8,)
-    assert times(0, 8, 0).groups(8) == (8,)
-    assert times(0, 8, 0.8).groups(1) == (1,)
+    assert times(0, 8, 0.8).best(8)[0] == (1, 7)
+    assert times(0, 8, 0.8, 0.1).best(8)[0] == (1, 7)
+    assert times(0, 8, 0.8, 1).best(8)[0] == (8,)
+    assert times(5, 8, 0.8).best(8)[0] == (8,)
+    assert times(0, 8, 0).best(8)[0] == (8,)
+    assert times(0, 8, 0.8).best(1)[0] == (1,)
 
 
 def test_plans_say_what_they_hide() -> None:

@@ -13,6 +13,7 @@ import attncc
 from attncc.diagnostics import AttnccError, AttnccWarning
 from attncc.distributed import Machine, Plan, plan
 from benchmarks.context_parallel import MASKS, Row, rows
+from benchmarks.planning_time import SHORT, milliseconds
 from tests.library.library import CASES, Case
 
 SIZES: dict[str, Any] = {"heads": (8, 2), "head_dim": 64}
@@ -172,6 +173,7 @@ def test_a_mask_that_needs_everything_is_told() -> None:
         ({"lengths": 4097}, "A720"),
         ({"lengths": "many"}, "A720"),
         ({"lengths": ([3, 1], 4)}, "A720"),
+        ({"lengths": ([4, 4], [0, 0])}, "A720"),
         ({"ranks": 4, "nodes": 3}, "A720"),
         ({"machine": Machine(4)}, "A720"),
         ({"chunk": 3}, "A720"),
@@ -217,3 +219,11 @@ def test_up_to_64_gpus_are_busy_receive_little_and_are_planned_soon(mask: Any) -
         assert row.plan.masks[0].share_of_ideal >= 0.95, row
         assert 1 <= row.over_least <= 1.1, row
         assert is_soon(row), row
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::attncc.diagnostics.AttnccWarning")  # A723, of full attention
+def test_64_ranks_are_planned_soon() -> None:
+    """Of 64k tokens, also several masks together: 50 ms were asked. Twice that, since tests run beside others."""
+    found = milliseconds(3, ((SHORT, 64),))
+    assert {name: times for name, times in found.items() if max(times) > 100} == {}

@@ -11,10 +11,11 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("torch without gloo", allow_module_level=True)
 
-from tests.ranks import run_ranks  # noqa: E402  (needs torch)
+from tests.ranks import PEERS, run_ranks  # noqa: E402  (needs torch)
 from tests.unit.distributed import poisoned  # noqa: E402  (needs torch)
 
 
+@pytest.mark.skipif(not PEERS, reason="processes can't copy into each other's memory")
 def test_memory_that_is_not_written_yet_never_shows(tmp_path: Path) -> None:
     run_ranks(poisoned.process, (str(tmp_path),), poisoned.WORLD)
     for rank in range(poisoned.WORLD):

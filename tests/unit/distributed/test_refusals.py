@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("torch without gloo", allow_module_level=True)
 
-from tests.ranks import run_ranks  # noqa: E402  (needs torch)
+from tests.ranks import PEERS, run_ranks  # noqa: E402  (needs torch)
 from tests.unit.distributed import refusals  # noqa: E402  (needs torch)
 
 
@@ -31,7 +31,18 @@ def test_told_on_all_ranks(found: list[dict[str, Any]], name: str) -> None:
 
 def test_a_dead_rank_is_told_in_time(found: list[dict[str, Any]]) -> None:
     assert found[0]["a dead rank"] < refusals.TIMEOUT + 10
-    assert refusals.SOON <= found[0]["a dead peer"] < refusals.SOON + 10
+    assert not PEERS or refusals.SOON <= found[0]["a dead peer"] < refusals.SOON + 10
+
+
+@pytest.mark.parametrize("transport", refusals.TRANSPORTS)
+def test_a_backward_pass_that_fails_on_one_rank_is_told_to_others_in_time(
+    found: list[dict[str, Any]], transport: str
+) -> None:
+    """Not before the group's timeout: docs/distributed.md says so."""
+    (waited, seconds), (failed, _) = (each[f"failing backward, {transport}"] for each in found)
+    assert failed == "OutOfMemoryError"
+    assert waited == ("AttnccError" if transport == "peer" else "RuntimeError")
+    assert refusals.SOON * 0.9 <= seconds < refusals.SOON + 10
 
 
 def test_options(found: list[dict[str, Any]]) -> None:
