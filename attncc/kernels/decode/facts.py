@@ -153,11 +153,6 @@ class Decode(PortableForward):
         return True
 
     @property
-    def has_teams(self) -> bool:
-        """Whether blocks of rows may have thread blocks of their own, whose runs may end with items (teams.cuh)."""
-        return False
-
-    @property
     def reads_scales(self) -> bool:
         """Whether a block reads scales of its cache before it asks for keys."""
         return self.plan.kv_dtype is not None

@@ -193,12 +193,6 @@ class HopperWide(Decode):
         yield from ints("teams", "run_slack")
 
     @property
-    def has_teams(self) -> bool:
-        return True
-
-    # ------------------------------------------------------------ what it takes of a multiprocessor
-
-    @property
     def launched_registers(self) -> int:
         """Of each thread, while all three warpgroups do alike."""
         return 168
