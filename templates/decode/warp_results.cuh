@@ -1,52 +1,38 @@
-#include "common/math.cuh"
+#include "decode/merge_rows.cuh"
+#include "memory/output.cuh"
 
-/// O, m and l of warps that have the same rows and other keys, brought together through shared memory (the inner half of
-/// Flash-Decoding's step 3): `shared` has room for all warps but one.
-template <int M_TILES, int D_TILES>
-struct WarpResults {
-    static constexpr int OUT = 4 * M_TILES * D_TILES, FLOATS = OUT + 4 * M_TILES;  // of a lane
-    static constexpr int BYTES = 32 * FLOATS * sizeof(float);                      // of a warp
-
-    float* lane;  // of the first warp's place: lanes are neighbours
-
-    __device__ __forceinline__ explicit WarpResults(unsigned char* shared) : lane((float*)shared + threadIdx.x % 32) {}
-
-    /// All lanes must call.
-    template <class Normalizer>
-    __device__ __forceinline__ void put(int place, const Normalizer& normalizer, const float (&out)[M_TILES][D_TILES][4]) const {
-        float* target = lane + place * (32 * FLOATS);
+/// What a warp knows of its rows, those of slot `slot` on, becomes part `part`: O times `factor`, m and l.
+template <class Columns, bool HAS_MAX, int COLUMNS, int M_TILES, int D_TILES, class RowValues>
+__device__ __forceinline__ void put_part(const MergeRoom<COLUMNS>& room, int part, int slot, const float (&out)[M_TILES][D_TILES][4],
+                                         const RowValues& finished) {
+    const int lane = threadIdx.x % 32, column = Columns::template first<Unrounded>(lane);
 #pragma unroll
-        for (int i = 0; i < OUT; ++i) target[32 * i] = out[i / 4 / D_TILES][i / 4 % D_TILES][i % 4];
+    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        if (slot + 8 * row_pair >= room.rows) break;  // few queries leave the rest of a fragment empty
+        const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
+        float* target = room.row(part, row, room.rows) + column;
 #pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row) {
-            float max, sum;
-            normalizer.read_row(row / 2, row % 2, max, sum);
-            target[32 * (OUT + 2 * row)] = max;
-            target[32 * (OUT + 2 * row + 1)] = sum;
+        for (int d = 0; d < D_TILES; d += 2) {
+            float x[2][2];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * finished.factor[m][r];
+            const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
+            Columns::template store<Unrounded>(target + 8 * d, x, row < room.rows ? columns : 0, lane);
         }
     }
+    // Without a softmax parts just add up.
+    store_row_values<M_TILES>(SlotRows{room.weights + part, room.parts, room.rows}, slot,
+                              [&](int own) { return HAS_MAX ? finished.row_max[own] : 1.0f; });
+    if (!HAS_MAX) return;
+    store_row_values<M_TILES>(SlotRows{room.sums + part, room.parts, room.rows}, slot, [&](int own) { return finished.row_sum[own]; });
+}
 
-    /// Adds what another warp has put there. Without a softmax all maxima are 0, and results just add up.
-    template <class Normalizer>
-    __device__ __forceinline__ void add(int place, Normalizer& normalizer, float (&out)[M_TILES][D_TILES][4]) const {
-        const float* source = lane + place * (32 * FLOATS);
-        float own_weight[2 * M_TILES], weight[2 * M_TILES];
-#pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row) {
-            const float max = source[32 * (OUT + 2 * row)], sum = source[32 * (OUT + 2 * row + 1)];
-            float own_max, own_sum;
-            normalizer.read_row(row / 2, row % 2, own_max, own_sum);
-            const float top = fmaxf(own_max, max);
-            // Whoever has met no key has m = -inf, and weighs 0.
-            own_weight[row] = own_max == NEGATIVE_INFINITY ? 0.0f : Dtype::power(own_max - top);
-            weight[row] = max == NEGATIVE_INFINITY ? 0.0f : Dtype::power(max - top);
-            normalizer.load_row(row / 2, row % 2, top, own_sum * own_weight[row] + sum * weight[row]);
-        }
-#pragma unroll
-        for (int i = 0; i < OUT; ++i) {
-            const int row = i / 4 / D_TILES * 2 + i % 4 / 2;
-            float& x = out[i / 4 / D_TILES][i / 4 % D_TILES][i % 4];
-            x = fmaf(weight[row], source[32 * i], x * own_weight[row]);
-        }
-    }
-};
+/// Merges parts that all warps have put there. All threads must call.
+template <int THREADS, bool HAS_MAX, int COLUMNS, class Results>
+__device__ __forceinline__ void merge_warps(const MergeRoom<COLUMNS>& room, const Results& results) {
+    __syncthreads();
+    if (HAS_MAX) weigh_parts<THREADS>(room, room.parts, 0, room.rows, results);
+    __syncthreads();
+    float4 sum = {};
+    add_parts<THREADS>(room, room.parts, 0, room.parts, 0, room.rows, sum, results);
+}

@@ -38,8 +38,9 @@ _SHORT_RUN_ROWS = 2  # that make that one tile longer: the more there are to mer
 # results. AGAIN of `HeadRuns` (head_runs.cuh) is the same number.
 _AGAIN = 4
 ANY_NUMBER = 1e30  # of parts: more than there are ever
-_FLOAT_BYTES, _LANES, _ALIGNMENT = 4, 32, 128
+_FLOAT_BYTES, _ALIGNMENT = 4, 128
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
+_PITCH_BESIDES = 8  # floats of a row of O, besides its columns
 
 
 class Runs(NamedTuple):
@@ -153,6 +154,11 @@ class Decode(PortableForward):
         return True
 
     @property
+    def has_max(self) -> bool:
+        """Whether rows have maxima and sums."""
+        return self.plan.variant.normalize == "softmax"
+
+    @property
     def reads_scales(self) -> bool:
         """Whether a block reads scales of its cache before it asks for keys."""
         return self.plan.kv_dtype is not None
@@ -166,13 +172,11 @@ class Decode(PortableForward):
         return parts if rest <= 0 else {**parts, "results": {"bytes": -(-rest // _ALIGNMENT) * _ALIGNMENT}}
 
     def _merged_bytes(self) -> int:
-        """Of the results of all warps but one; of a row of one part, with what is known of its other parts."""
+        """Of the rows of all warps; of a row of one part, with what is known of its other parts (merge_rows.cuh)."""
         plan = self.plan
-        lane = plan.warp_rows * plan.padded_value_head_dim // _LANES + plan.warp_rows // 4
-        warps = (plan.warps - 1) * _LANES * lane * _FLOAT_BYTES
+        out = plan.stored_value_head_dim + _PITCH_BESIDES
         parts = MOST_BLOCKS + MAX_SPLITS * plan.prefixed
-        row = (parts * _PART_FLOATS + plan.stored_value_head_dim) * _FLOAT_BYTES
-        return max(warps, row)
+        return max(plan.block_q * (out + _PART_FLOATS), parts * _PART_FLOATS + out) * _FLOAT_BYTES
 
     @property
     def result_bytes(self) -> int:

@@ -62,11 +62,6 @@ class WideForward(Decode):
         return latent_stages(self.plan, self.plan.build)
 
     @property
-    def has_max(self) -> bool:
-        """Whether rows have maxima and sums."""
-        return self.plan.variant.normalize == "softmax"
-
-    @property
     def steps(self) -> Steps:
         from ..instruction_cost import steps  # analyses expressions: calls of built kernels needn't load that
 
