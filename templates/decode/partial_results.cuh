@@ -54,6 +54,18 @@ __device__ __forceinline__ void load_parts(const MergeRoom<COLUMNS>& room, const
     copy_commit();
 }
 
+/// Loads m and l of all parts, rows [begin, begin + rows).
+template <int THREADS, class Room, class AnyParts>
+__device__ __forceinline__ void load_row_values(const Room& room, const AnyParts& parts, int begin, int rows) {
+#pragma unroll 1
+    for (int i = threadIdx.x; i < rows * parts.count; i += THREADS) {
+        const int row = small_quotient(i, parts.count);
+        const long long place = parts.place(i - row * parts.count, 1) + begin + row;
+        room.weights[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_max + place);
+        room.sums[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_sum + place);
+    }
+}
+
 /// Merges rows [0, rows) of all parts. `shared` has `room_floats` floats: all that fits is on its way at once, since one block alone
 /// must bring it.
 template <int THREADS, int COLUMNS, class AnyParts, class Results>
@@ -63,27 +75,20 @@ __device__ __forceinline__ void merge_parts(const AnyParts& parts, int rows, flo
 #pragma unroll 1
     for (int begin = 0; begin < rows; begin += room.rows) {
         const int here = min(room.rows, rows - begin);
-        __syncthreads();  // all have left what was there
-        load_parts<THREADS>(room, parts, 0, room.parts, begin, here);
-#pragma unroll 1
-        for (int i = threadIdx.x; i < here * count; i += THREADS) {
-            const int row = small_quotient(i, count);
-            const long long place = parts.place(i - row * count, 1) + begin + row;
-            room.weights[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_max + place);
-            room.sums[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_sum + place);
-        }
-        __syncthreads();
-        if (parts.row_max != nullptr) weigh_parts<THREADS>(room, count, begin, here, results);
         float4 sum = {};
 #pragma unroll 1
         for (int first = 0; first < count; first += room.parts) {
             const int end = min(first + room.parts, count);
+            __syncthreads();  // all have left what was there
+            load_parts<THREADS>(room, parts, first, end, begin, here);
+            if (first == 0) {
+                load_row_values<THREADS>(room, parts, begin, here);
+                __syncthreads();
+                if (parts.row_max != nullptr) weigh_parts<THREADS>(room, count, begin, here, results);
+            }
             copy_wait<0>();
             __syncthreads();
             add_parts<THREADS>(room, count, first, end, begin, here, sum, results);
-            if (end == count) break;
-            __syncthreads();  // all have left what the next parts take the place of
-            load_parts<THREADS>(room, parts, end, min(end + room.parts, count), begin, here);
         }
     }
 }

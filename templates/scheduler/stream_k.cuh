@@ -31,6 +31,17 @@ struct Runs {
     }
 };
 
+/// The thread blocks whose runs have units of an item.
+struct Owners {
+    int first, count;
+
+    Owners() = default;
+
+    template <class AnyRuns>
+    __device__ __forceinline__ Owners(const AnyRuns& runs, int first_unit, int units)
+        : first(runs.owner(first_unit)), count(runs.owner(first_unit + units - 1) - first + 1) {}
+};
+
 /// Of sequences that differ from lane to lane: what `find_rows` finds is the lane's own.
 struct LaneWork : Work {};
 
