@@ -28,6 +28,7 @@ class Expr:
     type: Type
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
     children: tuple[Expr, ...] = field(default=(), init=False, compare=False, repr=False)
+    depth: int = field(default=1, init=False, compare=False, repr=False)  # levels, this one among them
     _own: tuple[object, ...] = field(default=(), init=False, compare=False, repr=False)  # all that isn't a child
     _hash: int = field(default=0, init=False, compare=False, repr=False)
     _number: int = field(default=0, init=False, compare=False, repr=False)
@@ -67,7 +68,9 @@ class Expr:
     def _keep(self, *own: object, children: tuple[Expr, ...] = ()) -> None:
         kept = self.__dict__  # by `object.__setattr__` it takes twice as long, and large masks have 100,000 nodes
         kept["_own"] = own = (type(self).__name__, self.type, *own)
-        kept["children"] = children
+        if children:
+            kept["children"] = children
+            kept["depth"] = 1 + max([child.depth for child in children])
         kept["_hash"] = hash((own, children))
         kept["_number"] = next(_NUMBERS)
 

@@ -191,8 +191,9 @@ def timed(names: Iterable[str], command: str, folder: Path) -> Iterator[tuple[st
     imported all before."""
     from click.testing import CliRunner
 
-    from attncc.cli import attncc
+    from attncc.cli import attncc, seldom_collect
 
+    seldom_collect()  # as the command itself does
     signal.signal(signal.SIGVTALRM, _too_long)
     _refuse_to_compile()
     options = COMMANDS[command]
