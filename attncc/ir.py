@@ -288,29 +288,29 @@ def walk(*roots: Expr) -> Iterator[Expr]:
     met: set[int] = set()  # their ids: most nodes are met again as the same object, which takes no Python code to find
     stack = list(reversed(roots))
     while stack:
-        node = stack[-1]
-        if id(node) not in met:
-            below = [child for child in node.children if id(child) not in met]
-            if below:
-                stack.extend(reversed(below))
-                continue
-            met.add(id(node))
-            if node not in seen:
-                seen.add(node)
-                yield node
-        stack.pop()
+        node = stack.pop()
+        if id(node) in met:
+            continue
+        if node.children and (below := [child for child in node.children if id(child) not in met]):
+            stack.append(node)
+            stack.extend(reversed(below))
+            continue
+        met.add(id(node))
+        known = len(seen)
+        seen.add(node)  # one look for an equal node, where `in` before it would be a second
+        if len(seen) > known:
+            yield node
 
 
 def needs(variant: Variant, *roots: Expr) -> tuple[Let, ...]:
     """The lets that the roots read, directly or through other lets, in order."""
     lets = variant.lets
     wanted: set[str] = set()
-    pending = list(roots)
+    pending = list(roots) if lets else []
     while pending:
-        for node in walk(pending.pop()):
-            if isinstance(node, Local) and node.name not in wanted:
-                wanted.add(node.name)
-                pending.append(lets[node.name].value)
+        found = {node.name for node in walk(*pending) if isinstance(node, Local)} - wanted
+        wanted |= found
+        pending = [lets[name].value for name in found]
     return tuple(item for item in lets.values() if item.name in wanted)
 
 
