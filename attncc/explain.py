@@ -13,12 +13,13 @@ from .analysis.algebra.algebra import FALSE, TRUE
 from .analysis.cost import cost
 from .analysis.cost.roofline import Device, Roofline, roofline
 from .analysis.mask.grid import Tally, TileGrid, classified, pieces, rule_tables, tally
+from .analysis.mask.normal_form import is_large
 from .analysis.mask.tiles import analyse, analyse_tiles_2d
 from .analysis.rules import TileKind, TileRules
 from .analysis.tiles_2d.tally_2d import tally_2d, tile_kinds_2d
 from .evaluate import Array, Environment
 from .executor.run import plan_grid, skips, workload
-from .ir import Keep, Search, Variant, const, needs, symbol, walk
+from .ir import Keep, Search, Variant, const, symbol, walk
 from .kernels import legality
 from .kernels.candidates import make_plan
 from .kernels.decode.facts import Decode
@@ -35,7 +36,6 @@ from .schedule.target import TARGETS
 LATENTS = "V in K"  # the order of calls whose v is the first columns of k, where a kernel loads those once
 MOST_LINES = 32  # of a mask: of more nobody asks which leaves tiles PARTIAL, and each takes an analysis of its own
 MOST_NODES = 500  # the same of their conditions
-MOST_COMPARED = 1000  # nodes of a mask: of more the kernel's own loop order is told alone, as each takes an analysis
 # Operations of keep lines on pairs, for all that is counted: more takes seconds, and an estimate serves as well.
 MOST_WORK = 1e8
 
@@ -305,10 +305,8 @@ def _tiled_plans(plan: KernelPlan) -> dict[str, KernelPlan]:
 
 
 def compares_orders(variant: Variant) -> bool:
-    """Whether all loop orders are told of, as they are of masks of up to `MOST_COMPARED` nodes, lets included."""
-    roots = [keep.condition for keep in variant.keeps]
-    roots += [item.value for item in needs(variant, *roots)]
-    return sum(1 for _ in walk(*roots)) <= MOST_COMPARED
+    """Whether all loop orders are told of: of a large mask each may take an analysis of its own."""
+    return not is_large(variant)
 
 
 def _counterpart(plan: KernelPlan) -> list[KernelPlan]:

@@ -28,6 +28,7 @@ class Expr:
     type: Type
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
     children: tuple[Expr, ...] = field(default=(), init=False, compare=False, repr=False)
+    depth: int = field(default=1, init=False, compare=False, repr=False)  # levels, this one among them
     _own: tuple[object, ...] = field(default=(), init=False, compare=False, repr=False)  # all that isn't a child
     _hash: int = field(default=0, init=False, compare=False, repr=False)
     _number: int = field(default=0, init=False, compare=False, repr=False)
@@ -67,7 +68,9 @@ class Expr:
     def _keep(self, *own: object, children: tuple[Expr, ...] = ()) -> None:
         kept = self.__dict__  # by `object.__setattr__` it takes twice as long, and large masks have 100,000 nodes
         kept["_own"] = own = (type(self).__name__, self.type, *own)
-        kept["children"] = children
+        if children:
+            kept["children"] = children
+            kept["depth"] = 1 + max([child.depth for child in children])
         kept["_hash"] = hash((own, children))
         kept["_number"] = next(_NUMBERS)
 
@@ -285,29 +288,29 @@ def walk(*roots: Expr) -> Iterator[Expr]:
     met: set[int] = set()  # their ids: most nodes are met again as the same object, which takes no Python code to find
     stack = list(reversed(roots))
     while stack:
-        node = stack[-1]
-        if id(node) not in met:
-            below = [child for child in node.children if id(child) not in met]
-            if below:
-                stack.extend(reversed(below))
-                continue
-            met.add(id(node))
-            if node not in seen:
-                seen.add(node)
-                yield node
-        stack.pop()
+        node = stack.pop()
+        if id(node) in met:
+            continue
+        if node.children and (below := [child for child in node.children if id(child) not in met]):
+            stack.append(node)
+            stack.extend(reversed(below))
+            continue
+        met.add(id(node))
+        known = len(seen)
+        seen.add(node)  # one look for an equal node, where `in` before it would be a second
+        if len(seen) > known:
+            yield node
 
 
 def needs(variant: Variant, *roots: Expr) -> tuple[Let, ...]:
     """The lets that the roots read, directly or through other lets, in order."""
     lets = variant.lets
     wanted: set[str] = set()
-    pending = list(roots)
+    pending = list(roots) if lets else []
     while pending:
-        for node in walk(pending.pop()):
-            if isinstance(node, Local) and node.name not in wanted:
-                wanted.add(node.name)
-                pending.append(lets[node.name].value)
+        found = {node.name for node in walk(*pending) if isinstance(node, Local)} - wanted
+        wanted |= found
+        pending = [lets[name].value for name in found]
     return tuple(item for item in lets.values() if item.name in wanted)
 
 

@@ -2,7 +2,8 @@
 
 `python -m tests.large_files [COMMAND ...] [-k WORDS]` tells the seconds of the processor that each command takes for
 each of them, without NVRTC's: no kernel is compiled, so `build` ends with the first that it would compile. (On Linux.)
-Other processes on the machine make a processor's seconds count up to four times.
+Other processes on the machine make a processor's seconds count up to four times. So each command is timed beside a
+loop of Python, and the second figure is what it would take where that loop takes `ALONE`: on a core without company.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
+from typing import Any, NamedTuple
 
 
 def many(text: str, count: int, separator: str = "\n") -> str:
@@ -184,15 +186,26 @@ COMMANDS = {
     "build": ["build", "--arch", "sm_90a", "--head-dim", "64"],
 }
 MOST_SECONDS = 60.0  # of a command's processor time, in `timed`
+ALONE = 0.042  # seconds of the loop, where the limits were measured: a virtual core of 2026 with nothing beside it
 
 
-def timed(names: Iterable[str], command: str, folder: Path) -> Iterator[tuple[str, float, int, str]]:
-    """Of each file the seconds of the processor, the most memory in MB and the last words, by one process that has
-    imported all before."""
+class Timed(NamedTuple):
+    """What a command took of the processor in seconds, the same `alone`, the most memory in MB, its last words."""
+
+    name: str
+    seconds: float
+    alone: float
+    memory: int
+    said: str
+
+
+def timed(names: Iterable[str], command: str, folder: Path) -> Iterator[Timed]:
+    """Of each file, by one process that has imported all before."""
     from click.testing import CliRunner
 
-    from attncc.cli import attncc
+    from attncc.cli import attncc, seldom_collect
 
+    seldom_collect()  # as the command itself does
     signal.signal(signal.SIGVTALRM, _too_long)
     _refuse_to_compile()
     options = COMMANDS[command]
@@ -201,17 +214,27 @@ def timed(names: Iterable[str], command: str, folder: Path) -> Iterator[tuple[st
         path = folder / "file.attn"
         path.write_text(f"attn 1\n{FILES.get(name, variant('keep if q_pos >= kv_idx'))}\n")
         _forget_peak()
-        start = process_time()
+        before, start = _loop(), process_time()
         signal.setitimer(signal.ITIMER_VIRTUAL, MOST_SECONDS)
         result = CliRunner().invoke(attncc, [options[0], str(path), *options[1:], *out])
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         seconds = process_time() - start
+        alone = seconds * ALONE / ((before + _loop()) / 2)
         words = result.output.strip().splitlines()
         said = next((line for line in words if line.startswith("error[")), (words or [""])[-1])
         if isinstance(result.exception, Exception):
             said = repr(result.exception)
         if name != "first":
-            yield name, seconds, _peak(), said[:110]
+            yield Timed(name, seconds, alone, _peak(), said[:110])
+
+
+def _loop() -> float:
+    """What a fixed loop takes of the processor."""
+    held: dict[int, Any] = {}
+    start = process_time()
+    for number in range(300_000):
+        held[number % 1000] = (number, held.get(number % 777)) if number % 3 else number
+    return process_time() - start
 
 
 def _forget_peak() -> None:
@@ -247,14 +270,15 @@ def main(arguments: list[str]) -> None:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("command", nargs="*", help=f"of {', '.join(COMMANDS)}; all of them by default")
     parser.add_argument("-k", nargs="+", default=[""], metavar="WORD", help="files whose names have one of these alone")
-    parser.add_argument("-s", type=float, default=0.0, metavar="SECONDS", help="tell of what takes longer")
+    parser.add_argument("-s", type=float, default=0.0, metavar="SECONDS", help="tell of what takes longer alone")
     given = parser.parse_args(arguments)
     names = [name for name in FILES if any(word in name for word in given.k)]
     for command in given.command or COMMANDS:
         with TemporaryDirectory() as folder:
-            for name, seconds, memory, said in timed(names, command, Path(folder)):
-                if seconds >= given.s:
-                    print(f"{command:9} {name:22} {seconds:6.2f} s, {memory:5} MB  {said}", flush=True)
+            for name, seconds, alone, memory, said in timed(names, command, Path(folder)):
+                if alone >= given.s:
+                    times = f"{seconds:6.2f} s ({alone:5.2f} alone)"
+                    print(f"{command:9} {name:22} {times}, {memory:5} MB  {said}", flush=True)
 
 
 if __name__ == "__main__":

@@ -132,9 +132,14 @@ def attncc() -> None:
     """
 
 
+def seldom_collect() -> None:
+    """Modules and trees are no garbage: to look for some took a twelfth of a build's Python."""
+    gc.set_threshold(100_000)
+
+
 def main() -> None:
     """The console script `attncc`."""
-    gc.set_threshold(100_000)  # modules and trees are no garbage: to look for some took a twelfth of a build's Python
+    seldom_collect()
     watch_interrupts()
     try:
         attncc(prog_name="attncc")

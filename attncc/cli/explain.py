@@ -279,7 +279,8 @@ def _settled(candidates: Candidates) -> tuple[KernelPlan, Resources | str]:
 
 
 def _print(explained: Explanation, resources: Resources | str | None, drawn: Mapping[str, plausible.Drawn]) -> None:
-    from ..explain import LATENTS, MOST_COMPARED, compares_orders
+    from ..analysis.mask.normal_form import LARGE
+    from ..explain import LATENTS, compares_orders
     from .check import describe
 
     plan, problem = explained.plan, explained.problem
@@ -296,8 +297,8 @@ def _print(explained: Explanation, resources: Resources | str | None, drawn: Map
         "Algorithm 1 is FlashAttention's with the paper's blocks; kv_outer (its order) and q_outer "
         "(FlashAttention-2's) are the kernels, whose blocks also fit the registers."
         if compares_orders(plan.variant)
-        else f"{plan.loop} is the kernel. Other orders aren't told of: the mask's lines have more than "
-        f"{MOST_COMPARED:,} parts."
+        else f"{plan.loop} is the kernel. Other orders aren't told of: the mask's normal form has more than "
+        f"{LARGE} parts."
     )
     notes = (
         f"{'' if explained.counted else 'about '}{share:.2%} of the pairs are kept"

@@ -14,6 +14,7 @@ from .integers import WRAPPING
 from .line_marks import WIDTH, Line
 from .nodes import Level, Node, Precedence
 
+MOST_INLINE = WIDTH - 26  # characters of an expression: a longer one gets locals
 HOIST_COST = 4  # instructions from which a value is worth a field; cheaper ones the compiler moves by itself
 
 # Names that no local and no field may hide: what codegen prints by itself.
@@ -216,13 +217,15 @@ class Body:
         """The form with its arguments; the longest of them get locals where the line would be too long."""
         arguments = [self._argument(arg, need) for arg, need in zip(node.args, node.needs, strict=True)]
         text = node.form.format(*arguments)
-        while len(text) > WIDTH - 26:
-            inline = [(arg, place) for place, arg in enumerate(node.args) if self._is_inline(arg)]
-            if not inline:
+        if len(text) <= MOST_INLINE:
+            return text
+        inline = [(arg, place) for place, arg in enumerate(node.args) if self._is_inline(arg)]
+        for longest, place in sorted(inline, key=lambda item: -item[0].cost):
+            if self._is_inline(longest):  # one before it may have given it a name
+                arguments[place] = self._local(longest)
+                text = node.form.format(*arguments)
+            if len(text) <= MOST_INLINE:
                 break
-            longest, place = max(inline, key=lambda item: item[0].cost)
-            arguments[place] = self._local(longest)
-            text = node.form.format(*arguments)
         return text
 
     def _is_inline(self, node: Node) -> bool:

@@ -130,10 +130,11 @@ def sequence_work(
     maps = rule_tables(plan.rules, plan.variant, bound.problem, bound.inputs)
     with_maps = Environment(environment.symbols, {**environment.inputs, **maps}, environment.lets, compute)
     q, k, v = (bound.operand(name, sequence, compute) for name in ("q", "k", "v"))
-    kept = threshold(dropout_rate(plan.variant, environment))
+    levels = threshold(dropout_rate(plan.variant, environment))
     grid = plan_grid(plan, with_maps)
     meter.tiles[TileKind.EMPTY] += grid.count(TileKind.EMPTY, bound.problem.num_heads)
-    return SequenceWork(plan, sequence, environment, grid, q, k, v, dtype_of(plan.dtype), bound.seed, kept, meter)
+    dtype, kept = dtype_of(plan.dtype), bound.kept(plan.variant)
+    return SequenceWork(plan, sequence, environment, grid, q, k, v, dtype, bound.seed, levels, meter, kept)
 
 
 def only_rows(work: SequenceWork, own_rows: OwnRows) -> SequenceWork:

@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from ..analysis.cost.cost import Traffic, Workload
 from ..analysis.mask.grid import TileGrid
 from ..analysis.rules import TileKind
-from ..evaluate import Environment, evaluate
+from ..evaluate import Environment
 from ..kernels.registry import facts_of
 from ..philox import LEVELS, keep_mask
 from ..problem import Sequence
 from ..problem.arrays import at_positions
 from ..problem.facts import PROB_UNITS
+from ..problem.kept import Kept
 from ..schedule.plan import KernelPlan
-from ..statements import keep_condition, queries_before, scored, sink_logits
+from ..statements import queries_before, scored, sink_logits
 
 Array = NDArray[Any]
 Heads = NDArray[np.int64] | slice
@@ -86,6 +87,7 @@ class SequenceWork:
     seed: int
     threshold: int  # of dropout; LEVELS: none
     meter: Meter
+    kept: Kept
 
     @cached_property
     def num_heads(self) -> int:
@@ -157,10 +159,8 @@ class SequenceWork:
     def final_scores(self, environment: Environment, score: Array, kind: TileKind) -> Array:
         """What the score lines make of the raw scores of a tile; -inf where not kept."""
         score = np.broadcast_to(scored(self.plan.variant, environment, score), score.shape)
-        condition = keep_condition(self.plan.variant)
-        if kind is TileKind.FULL or condition is None:
-            return score
-        return np.where(evaluate(condition, environment), score, -np.inf).astype(score.dtype, copy=False)
+        kept = None if kind is TileKind.FULL else self.kept.of(environment)
+        return score if kept is None else np.where(kept, score, -np.inf).astype(score.dtype, copy=False)
 
     def _weights(self, state: RowState, rows: slice, heads: Heads, score: Array) -> Array:
         """P of a tile, unnormalised; rescales the state of its rows to the new row maximum."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from .bind import bind
 from .call_arguments import ARGUMENTS, Arguments
 from .facts import ArrayFacts, Signature
 from .inputs import POSITION_TAGS, expected_length, merged, passed_axes
+from .kept import Kept
 from .overlap import elements_meet, shares_memory
 from .problem import Problem, Sequence
 from .quantized import kv_dtype, scales_of_keys
@@ -40,6 +41,13 @@ class BoundCall:
     inputs: Mapping[str, Array]
     given: Arguments  # all else, as it came
     shared: frozenset[str] = frozenset()  # of "k", "v": those of batch 1 that serve all sequences, repeated here
+    _kept: dict[Variant, Kept] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def kept(self, variant: Variant) -> Kept:
+        """What a mask keeps of this call: the variant's, or that of a kernel for some of its keys."""
+        if variant not in self._kept:
+            self._kept[variant] = Kept(variant)
+        return self._kept[variant]
 
     @property
     def seed(self) -> int:

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ..evaluate import Environment, evaluate
+from ..evaluate import Environment
 from ..ir import Variant
 from ..philox import LEVELS, keep_mask, threshold
 from ..problem import BoundCall, Sequence, Signature, bind_arrays
 from ..problem.arrays import at_positions
 from ..problem.call_arguments import RECORDED
 from ..problem.facts import PROB_UNITS, out_dtype
-from ..statements import dropout_rate, keep_condition, queries_before, scored, sink_logits
+from ..statements import dropout_rate, queries_before, scored, sink_logits
 
 Array = NDArray[Any]
 
@@ -90,11 +90,11 @@ def _attention(bound: BoundCall, precision: Precision) -> tuple[Array, Array | N
         out_rows = bound.rows(out, sequence.b, sequence.q_start, sequence.q_len)
         lse_rows = bound.lse_rows(lse, sequence)
         environment = bound.environment(sequence, precision.compute)
-        for kv_h in range(problem.num_kv_heads):
-            heads = slice(kv_h * problem.group, (kv_h + 1) * problem.group)
-            part = Part(bound, sequence, environment, heads, precision)
-            for rows in part.pieces():
-                out_rows[heads, rows], lse_rows[heads, rows] = part.attend(rows)
+        heads = [slice(kv_h * problem.group, (kv_h + 1) * problem.group) for kv_h in range(problem.num_kv_heads)]
+        parts = [Part(bound, sequence, environment, some, precision) for some in heads]
+        for rows in parts[0].pieces():  # the same for all heads, which may share what the mask keeps
+            for part in parts:
+                out_rows[part.heads, rows], lse_rows[part.heads, rows] = part.attend(rows)
     return out, lse if bound.variant.normalize == "softmax" else None
 
 
@@ -141,8 +141,8 @@ class Part:
         """What the score lines make of raw scores [group, rows, kv_len]; -inf where not kept."""
         environment = self.environment(rows)
         score = np.broadcast_to(scored(self.bound.variant, environment, score), score.shape)
-        condition = keep_condition(self.bound.variant)
-        return score if condition is None else np.where(evaluate(condition, environment), score, -np.inf)
+        kept = self.bound.kept(self.bound.variant).of(environment)
+        return score if kept is None else np.where(kept, score, -np.inf)
 
     def probabilities(self, score: Array) -> tuple[Array, Array]:
         """P and lse. A score of -inf weighs 0 under every normalizer."""

@@ -75,13 +75,19 @@ def check_steps(steps: int, node: ast.Variant) -> None:
         _refuse(what, MAX_STEPS_OF_FILE, node.name.span, "use shorter loops and fewer masks of masks, or more files")
 
 
+def check_keep_parts(parts: int, span: Span) -> None:
+    """AttnccError A011 with the line up to which the keep lines of some variants have too many parts."""
+    if parts > MAX_KEEP_PARTS:
+        _refuse(f"{parts} parts of keep lines", MAX_KEEP_PARTS, span, _TABLE)
+
+
 def check_parts(variants: Sequence[ir.Variant], schedules: Iterable[ast.Schedule]) -> None:
     """AttnccError A011 where the lines of a file's variants, or the tiles that they are analysed for, are too much."""
     parts: dict[str, int] = {}
     for variant in variants:
         parts[variant.name] = _keep_parts(variant)
-        if (total := sum(parts.values())) > MAX_KEEP_PARTS and variant.span is not None:
-            _refuse(f"{total} parts of keep lines", MAX_KEEP_PARTS, variant.span, _TABLE)
+        if variant.span is not None:
+            check_keep_parts(sum(parts.values()), variant.span)
         _check_operations(variant)
     work, guessed = 0, set()
     for schedule in schedules:

@@ -10,7 +10,7 @@ from ..diagnostics import Label
 from ..ir import Expr
 from ..source import Span
 from ..syntax import ast
-from . import builtins, constants, names, statements, tables, tensors, types, unknown
+from . import builtins, constants, limits, names, statements, tables, tensors, types, unknown
 from .constants import Defines, Number
 from .expressions import Lowering
 from .names import Mask, Scope, Table, Tensor
@@ -55,6 +55,7 @@ class _Body:
         self.consts: list[tuple[str, Number | tuple[Number, ...]]] = []
         self.inputs: list[ir.Input] = []
         self.lines: list[ir.Statement] = []
+        self.keep_parts = 0
         self.single: dict[type[ast.Statement], tuple[Span, Any]] = {}  # what may be said once: where, and what it gave
 
     def variant(self) -> ir.Variant:
@@ -136,7 +137,11 @@ class _Body:
 
     def keep(self, statement: ast.Keep) -> ir.Keep | None:
         condition = self.lowering.condition(statement.condition, "`keep if`")
-        if condition is None or not statements.check_keep(self.workspace.score_in(condition), self.report):
+        if condition is None:
+            return None
+        self.keep_parts += self.workspace.measure(condition).nodes
+        limits.check_keep_parts(self.keep_parts, statement.span)  # before more lines are read: each may have 10,000
+        if not statements.check_keep(self.workspace.score_in(condition), self.report):
             return None
         return ir.Keep(condition, span=statement.span)
 

@@ -42,6 +42,7 @@ class Drawing(Tiles):
 
     density: Array
     row_keys: Array  # int64 [q_len]: keys that each row keeps
+    one_row_of: int = 1  # so many neighbours was asked what it keeps, and stands for all
 
     @property
     def kept(self) -> int:
@@ -65,17 +66,24 @@ class Drawing(Tiles):
             "block_kv": self.block_kv,
             "tiles": {kind.name.lower(): self.tiles(kind) for kind in TileKind},
             "tile_kinds": self.kinds.tolist(),
+            **({"one_row_of": self.one_row_of} if self.one_row_of > 1 else {}),
         }
 
     def summary(self) -> str:
-        """The numbers of the picture, three lines."""
+        """The numbers of the picture, three lines, and a fourth where they are of some rows."""
         pairs, empty_rows = self.q_len * self.kv_len, np.count_nonzero(self.row_keys == 0)
+        about = "about " * (self.one_row_of > 1)
         return (
-            f"mask   {self.q_len} x {self.kv_len}: {self.kept} of {pairs} pairs kept ({self.kept / pairs:.2%}), "
+            f"mask   {self.q_len} x {self.kv_len}: {about}{self.kept} of {pairs} pairs kept ({self.kept / pairs:.2%}), "
             f"{self.row_keys.min()} to {self.row_keys.max()} keys a row, {empty_rows} rows keep nothing\n"
             f"{self.tile_summary()}\n"
-            f"work   {self.computed / pairs:.2%} of the pairs lie in tiles that are computed"
+            f"work   {self.computed / pairs:.2%} of the pairs lie in tiles that are computed{self._sample()}"
         )
+
+    def _sample(self) -> str:
+        if self.one_row_of == 1:
+            return ""
+        return f"\nrows   one of {self.one_row_of}, chosen at random, stands for all of them: all would take long"
 
 
 def edges_of(length: int, cells: int) -> Array:

@@ -81,12 +81,15 @@ def picture(
     block_q: int,
     block_kv: int,
     cells: int = 512,
+    one_row_of: int = 1,
 ) -> Picture:
     """Draws a mask in at most `cells` x `cells` cells, a tile's rows at a time.
 
     `keep` takes int64 positions of queries [n] and of keys [m] and returns bool that broadcasts to [n, m]: it is asked
-    for PARTIAL tiles alone. `kinds` is the tile map [q tiles, kv tiles].
+    for PARTIAL tiles alone. `kinds` is the tile map [q tiles, kv tiles]. Of `one_row_of` neighbours one is asked for,
+    chosen at random as masks may have a period, and stands for all.
     """
+    asked = _asked(q_len, one_row_of)
     q_edges, kv_edges = edges_of(q_len, cells), edges_of(kv_len, cells)
     row_keys = np.empty(q_len, np.int64)
     counts = np.zeros((len(q_edges) - 1, len(kv_edges) - 1), np.int64)
@@ -97,7 +100,8 @@ def picture(
         key_cells, key_starts = _runs(kv_edges, keys)
         first, end = tile * block_q, min((tile + 1) * block_q, q_len)
         for rows in _chunks(first, end, max(1, CHUNK // max(len(keys), 1))):
-            kept = np.broadcast_to(keep(rows, keys), (len(rows), len(keys)))
+            known, places = np.unique(asked[rows], return_inverse=True)
+            kept = np.broadcast_to(keep(known, keys), (len(known), len(keys)))[places]
             row_keys[rows] = np.count_nonzero(kept, axis=1) + full.sum()
             row_cells, row_starts = _runs(q_edges, rows)
             counts[row_cells] += np.outer(np.diff(row_starts, append=len(rows)), full)
@@ -105,7 +109,14 @@ def picture(
                 by_key_cell = np.add.reduceat(kept, key_starts, axis=1, dtype=np.int64)
                 counts[np.ix_(row_cells, key_cells)] += np.add.reduceat(by_key_cell, row_starts, axis=0)
     density = counts / np.outer(np.diff(q_edges), np.diff(kv_edges))
-    return Picture(title, q_len, kv_len, block_q, block_kv, kinds, density, row_keys)
+    return Picture(title, q_len, kv_len, block_q, block_kv, kinds, density, row_keys, one_row_of)
+
+
+def _asked(q_len: int, one_row_of: int) -> Array:
+    """For each row the one that stands for it."""
+    first = np.arange(q_len) // one_row_of * one_row_of
+    found: Array = np.minimum(first + np.random.default_rng(0).integers(one_row_of, size=q_len)[first], q_len - 1)
+    return found
 
 
 def _keys_by_cell(chosen: Array, edges: Array, block: int) -> Array:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
+from math import ceil
 from typing import Any
 
 import numpy as np
 
 from .. import plausible
+from ..analysis.cost.cost import operations
 from ..analysis.mask.grid import TileGrid, pieces, rule_tables
 from ..analysis.mask.tiles import analyse
+from ..analysis.rules import TileKind
 from ..evaluate import Environment, evaluate
 from ..ir import Expr, Variant
 from ..problem import Problem
@@ -20,6 +23,9 @@ from ..statements import keep_condition
 from .picture import Picture, picture
 
 LENGTH, BLOCK = 1024, 64  # of what stands for a variant
+# Operations of keep lines on pairs: of a mask of many operations, some rows stand for the others beyond that. A billion
+# take two to four seconds. Masks of the library have 130 at most, and are drawn whole.
+MOST_WORK, MANY_OPERATIONS = 2e8, 200
 
 
 def variant_picture(
@@ -43,15 +49,23 @@ def variant_picture(
     kinds, heads = _tile_map(pieces(rules, seen, block_q, block_kv), problem, (block_q, block_kv), h)
     varies = [name for name, count in (("sequence", len(environments)), ("head", heads)) if count > 1]
     where = ", ".join(f"{name} {index}" for name, index in (("sequence", b), ("head", h)) if name in varies)
+    condition = keep_condition(variant)
     return picture(
         f"{variant.name}, {where}" if where else variant.name,
-        _keep(keep_condition(variant), environment, h),
+        _keep(condition, environment, h),
         kinds,
         q_len=problem.q_len,
         kv_len=problem.kv_len,
         block_q=block_q,
         block_kv=block_kv,
+        one_row_of=1 if condition is None else _one_row_of(operations(variant, condition), kinds, block_q * block_kv),
     )
+
+
+def _one_row_of(operations: int, kinds: Any, pairs: int) -> int:
+    """How many rows the picture asks one of; `operations` of a pair, and `pairs` of a tile."""
+    work = operations * pairs * np.count_nonzero(kinds == TileKind.PARTIAL)
+    return max(ceil(work / MOST_WORK), 1) if operations > MANY_OPERATIONS else 1
 
 
 def _tile_map(pieces: Iterable[TileGrid], problem: Problem, blocks: tuple[int, int], h: int) -> tuple[Any, int]:

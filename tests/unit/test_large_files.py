@@ -1,4 +1,4 @@
-"""`check` and lowering answer within seconds, whatever a file of 100 KB holds."""
+"""Commands answer within two seconds of the processor and 1 GB, without NVRTC's, whatever a file of 100 KB holds."""
 
 from __future__ import annotations
 
@@ -12,24 +12,45 @@ import pytest
 from tests.large_files import FILES
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_SECONDS = 16.0  # of the processor, on a busy machine, where it counts two to three times
+MOST_SECONDS = 4.0  # twice what is promised, on a core without company
 MOST_MEGABYTES = 1024
+WORST = {  # the files that take each command longest
+    "explain": ["any of 64", "distances"],
+    "backward": ["comparisons"],
+    "picture": ["remainders"],
+    "check": ["thirty arrays"],
+}
 
 
 def test_files_are_no_longer_than_said() -> None:
     assert max(len(text.encode()) for text in FILES.values()) <= 100_200
 
 
+@pytest.mark.parametrize("command", WORST)
+def test_the_largest(command: str) -> None:
+    """Some seconds: no smaller file shows what the work grows with."""
+    assert len(told(command, "-k", *WORST[command])) == len(WORST[command])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["check", "ir"])  # all take some minutes: `python -m tests.large_files`
 def test_time_and_memory(command: str) -> None:
+    assert len(told(command)) == len(FILES)
+
+
+def told(command: str, *options: str) -> list[str]:
+    """The lines about files, none of which takes too much."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.large_files", command], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "tests.large_files", command, *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     lines = done.stdout.splitlines()
-    assert len(lines) == len(FILES)
     for line in lines:
-        found = re.fullmatch(rf"{command} +(.*?) +([\d.]+) s, +(\d+) MB  (.*)", line)
+        found = re.fullmatch(rf"{command} +(.*?) +[\d.]+ s \( *([\d.]+) alone\), +(\d+) MB  (.*)", line)
         assert found is not None, line
         assert float(found[2]) < MOST_SECONDS and int(found[3]) < MOST_MEGABYTES, line
         assert "A900" not in line and "Error(" not in line, line
+    return lines

@@ -30,6 +30,12 @@ class Canonical:
         self._lets = lets
         self._known: dict[Expr, Expr] = {}
 
+    def over(self, algebra: Algebra) -> Canonical:
+        """A copy that goes on with a copy of its algebra."""
+        other = Canonical(algebra, self._lets, self._grid_2d)
+        other._known = self._known.copy()
+        return other
+
     def of(self, expr: Expr) -> Expr:
         """An expression without lets and q_pos that equals `expr`."""
         for node in walk(expr):

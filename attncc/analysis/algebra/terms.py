@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
+from typing import Self
+
 from ...evaluate import Environment, evaluate
 from ...ir import OFFSET_SYMBOL, Apply, Const, Expr, Load, Search, Symbol, Type, Variant, apply, const, symbol
 from ..grid_2d import Grid2D, tile_axes
@@ -45,6 +48,19 @@ class Terms:
             length, names = self.leaf(symbol(name)), [axis.name for axis in self.axes]
             if name.removesuffix("_len") in names:
                 self._places[length] = name, names.index(name.removesuffix("_len"))
+
+    def for_tiles(self, block_q: int, block_kv: int, grid_2d: Grid2D | None = None) -> Self:
+        """A copy that knows all that this one does, over tiles of another size, on the same 2-D grid.
+
+        What is known so far must be of positions and lengths alone: no size of tiles changes their ranges.
+        """
+        other = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict):
+                setattr(other, name, value.copy())
+        other.axes = tile_axes(block_q, block_kv, grid_2d)
+        other._facts = tuple(Facts(axis) for axis in other.axes)
+        return other
 
     # ------------------------------------------------------------ nodes
 

@@ -157,7 +157,7 @@ def sampled_pairs(
         return num_heads * int(grid.q_sizes.sum() * grid.kv_sizes.sum()), True
     full = (grid.kinds == TileKind.FULL).sum(axis=0)
     pairs, exact = float(grid.over_heads(grid.q_sizes @ full @ grid.kv_sizes, num_heads)), True
-    operations, random = _operations(variant, condition), np.random.default_rng(0)
+    work_of_pair, random = operations(variant, condition), np.random.default_rng(0)
     for tile in range(grid.q_sizes.size):
         partial = np.repeat(grid.kinds[:, tile] == TileKind.PARTIAL, grid.kv_sizes, axis=-1)  # [heads, kv_len]
         columns = np.flatnonzero(partial.any(axis=0))
@@ -165,7 +165,7 @@ def sampled_pairs(
         rows = np.arange(of_tile.start, of_tile.stop)
         if columns.size == 0:
             continue
-        counted = int(min(rows.size, max(work / (columns.size * operations), 1)))
+        counted = int(min(rows.size, max(work / (columns.size * work_of_pair), 1)))
         if counted < rows.size:
             rows, exact = np.sort(random.choice(rows, counted, replace=False)), False
         weight = int(grid.q_sizes[tile]) / counted
@@ -179,8 +179,8 @@ def sampled_pairs(
 
 
 @lru_cache(maxsize=64)
-def _operations(variant: Variant, condition: Expr) -> int:
-    """Those that a pair takes at most."""
+def operations(variant: Variant, condition: Expr) -> int:
+    """Those that a condition takes for a pair at most, lets included."""
     nodes = walk(condition, *(let.value for let in needs(variant, condition)))
     return sum(isinstance(node, Apply | Load) for node in nodes)
 

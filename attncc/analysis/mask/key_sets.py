@@ -13,9 +13,9 @@ from math import gcd
 
 from ...ir import Apply, Const, Expr, Keep, Symbol, Variant, apply, substituted, symbol
 from ..algebra.affine import Affine
-from ..algebra.algebra import Algebra, Relation
-from ..algebra.canonical import Canonical
+from ..algebra.algebra import Relation
 from ..grid_2d import Grid2D
+from .normal_form import normal_form
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ class KeySets:
 
     def __init__(self, variant: Variant, block_kv: int, lane: LaneKeys) -> None:
         self._lane = lane
-        self._algebra = Algebra(variant, 1, block_kv)
-        self._canonical = Canonical(self._algebra, variant.lets)
+        form = normal_form(variant, 1, block_kv)
+        self._algebra, self._canonical = form.algebra, form.canonical
         self._block_kv = block_kv
         self._q_pos = self._canonical.of(symbol("q_pos"))
         self._known: dict[Expr, KeySet | None] = {}

@@ -18,6 +18,7 @@ from .bounds import IndexRange, LoopBounds, Solver
 from .box import Box
 from .hint_use import HintUse, SortedHints
 from .min_max_tables import MOST_ENTRIES, MinMaxTables
+from .normal_form import is_large, normal_form
 from .plain import plain
 from .values import WRAPS, Truth
 
@@ -26,6 +27,7 @@ _ROW_KEYS = 64  # of tiles of one row. What is asked of them are bounds in keys,
 _MOST_PAIRS = 4096  # of limits that are compared, to tell whether a row keeps some key
 _MOST_DEEP = 48  # levels of what rules say of a tile: deeper ones take the CUDA compiler minutes
 _MOST_SEARCHES = 16  # by the bounds of a block: each is some hundred instructions in every kernel, and takes turns
+_COMMON_BLOCK = 256  # whose rules serve all tiles of a large mask
 _MOST_READ = 64  # entries of inputs, by the test of a tile: in a small one each lookup is exact, but there may be many
 
 
@@ -36,12 +38,26 @@ def analyse(variant: Variant, block_q: int, block_kv: int, inner: str = "kv", *,
     `inner` is what a kernel's inner loop goes over for a block of the other side: `kv`, or `q`, which has `q_bounds`.
     `searches`: whether bounds may be searched for, as where they are asked for once a block, by whole warps.
     Bounds inference over boxes, in the manner of Halide (Ragan-Kelley et al., PLDI 2013, section 4.2), of predicates.
-    Rules of larger tiles serve where the test would read very much.
+    Rules of larger tiles serve where the test would read very much, and for a large mask, whose analysis takes long.
     """
+    searches = searches or not any(item.nondecreasing for item in variant.inputs)  # without hints it is the same
+    blocks = _blocks_analysed(variant, block_q, block_kv)
+    if blocks != (block_q, block_kv):
+        return analyse(variant, *blocks, inner, searches=searches)
     rules = _of_tiles(plain(variant), block_q, block_kv, inner, searches=searches)
-    if _entries_read(rules) > _MOST_READ and min(block_q, block_kv) <= MOST_ENTRIES:
+    if min(block_q, block_kv) <= MOST_ENTRIES and _entries_read(rules) > _MOST_READ:
         return analyse(variant, 2 * block_q, 2 * block_kv, inner, searches=searches)
     return rules
+
+
+def _blocks_analysed(variant: Variant, *blocks: int) -> tuple[int, ...]:
+    """Blocks whose rules serve for tiles of these. Of a large mask they are the same for nearly all tiles."""
+    if not is_large(variant):
+        return blocks
+    size = _COMMON_BLOCK
+    while size < max(blocks):
+        size *= 2
+    return size, size
 
 
 def _entries_read(rules: TileRules) -> int:
@@ -87,6 +103,8 @@ def _bounds_alone(variant: Variant, blocks: tuple[int, int], inner: str) -> Tile
 
 def _with_tables(variant: Variant, rules: TileRules) -> TileRules:
     """With the tables that the rules read, and no others."""
+    if not variant.inputs:
+        return rules
     read = rules.bounds_read | rules.test_reads
     return replace(
         rules,
@@ -210,10 +228,7 @@ def _bounds(mask: _Mask, side: str) -> LoopBounds:
 
 
 def _depth(*roots: Expr) -> int:
-    depths: dict[Expr, int] = {}
-    for node in walk(*roots):
-        depths[node] = 1 + max((depths[child] for child in node.children), default=0)
-    return max(depths.values(), default=0)
+    return max((root.depth for root in roots), default=0)
 
 
 def _q_bounds(algebra: Algebra, found: LoopBounds) -> QBounds:
@@ -276,11 +291,9 @@ def _lower(
     near: bool = False,
     grid_2d: Grid2D | None = None,
 ) -> _Mask:
-    algebra = Algebra(variant, block_q, block_kv, near=near, grid_2d=grid_2d)
-    canonical = Canonical(algebra, variant.lets, grid_2d)
-    keeps = tuple(canonical.of(keep.condition) for keep in variant.keeps)
-    box = Box(variant, algebra, block_q, block_kv, MinMaxTables.for_tiles(block_q, block_kv), SortedHints(hint_use))
-    return _Mask(box, keeps, algebra.both(*keeps))
+    form = normal_form(variant, block_q, block_kv, near=near, grid_2d=grid_2d)
+    tables, hints = MinMaxTables.for_tiles(block_q, block_kv), SortedHints(hint_use)
+    return _Mask(Box(variant, form.algebra, block_q, block_kv, tables, hints), form.keeps, form.kept)
 
 
 def _all_near(inputs: list[Expr]) -> Expr:

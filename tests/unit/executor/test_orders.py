@@ -68,7 +68,7 @@ def sequence_work(kinds) -> SequenceWork:
     grid = TileGrid(kinds, 16 * q_tiles, 16 * kv_tiles, 16, 16)
     nothing: Any = None
     empty = np.zeros((heads, 0, 0))
-    return SequenceWork(plan(FULL), nothing, nothing, grid, empty, empty, empty, nothing, 0, 256, Meter())
+    return SequenceWork(plan(FULL), nothing, nothing, grid, empty, empty, empty, nothing, 0, 256, Meter(), nothing)
 
 
 @pytest.mark.parametrize("splits", [1, 2, 3, 7, 16])

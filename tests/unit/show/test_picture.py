@@ -48,6 +48,23 @@ def test_chunks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(draw(mask, 16, 16).row_keys, whole.row_keys)
 
 
+def test_one_of_some_rows_stands_for_them() -> None:
+    mask = np.random.default_rng(0).random((50, 70)) < 0.3
+    asked: list[int] = []
+
+    def keep(rows: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        asked.extend(rows.tolist())
+        return mask[np.ix_(rows, keys)]
+
+    kinds = np.full((4, 5), TileKind.PARTIAL, np.uint8)
+    shown = picture.picture("m", keep, kinds, q_len=50, kv_len=70, block_q=16, block_kv=16, one_row_of=8)
+    assert [row // 8 for row in sorted(asked)] == list(range(7)) and any(row % 8 for row in asked)
+    stand_ins = np.repeat(sorted(asked), 8)[:50]
+    np.testing.assert_array_equal(shown.row_keys, mask[stand_ins].sum(axis=1))
+    assert "of 3500 pairs kept" in str(shown) and "about" in str(shown) and "one of 8" in str(shown)
+    assert shown.to_json()["one_row_of"] == 8
+
+
 def test_text_shows_mask_tiles_and_work_of_each_line() -> None:
     lines = text(draw(np.tri(4, 4, dtype=bool), 2, 2)).splitlines()
     assert lines[3:7] == ["█···  ▒▒··  1", "██··  ▒▒··  2", "███·  ██▒▒  3", "████  ██▒▒  4"]
