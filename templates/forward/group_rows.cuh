@@ -101,9 +101,10 @@ struct LaneRows {
     int q[M_TILES][2], heads[M_TILES][2];
 
     __device__ __forceinline__ LaneRows(const QueryRows<Order>& rows, int slot) : q_first(rows.first), q_last(rows.last) {
+        const int lane = opaque(threadIdx.x) % 32;  // not kept over a loop over items
 #pragma unroll
         for (int i = 0; i < 2 * M_TILES; ++i) {
-            const int row = min(slot + (int)threadIdx.x % 32 / 4 + 8 * i, rows.slots.count - 1);
+            const int row = min(slot + lane / 4 + 8 * i, rows.slots.count - 1);
             q[i / 2][i % 2] = rows.q_idx(row);
             heads[i / 2][i % 2] = rows.head_of(row);
         }
