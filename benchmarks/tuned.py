@@ -29,6 +29,7 @@ from typing import Any
 
 from attncc.runtime.cuda.device import best_target
 from attncc.runtime.cuda.driver import driver
+from attncc.runtime.cuda.nvrtc_pool import JOBS, jobs
 from attncc.runtime.store.cache import OVERRIDE
 from attncc.schedule.schedule import Schedule
 from attncc.schedule.target import TARGETS
@@ -77,13 +78,13 @@ def beats_itself(board: Board) -> bool | None:
 
 
 class Beside:
-    """A process that compiles the grids of cases, with a cache of its own, and what it found."""
+    """A process that compiles the grids of cases, with a cache of its own and half of the cores, and what it found."""
 
     def __init__(self, cases: Sequence[Case], folder: Path) -> None:
         self.cache, self._found = folder / "cache", folder / "found"
         names = ",".join(case.name for case in cases)
         command = [sys.executable, "-m", "benchmarks.exhaustive", "--only", names, "--target", cases[0].target]
-        environment = {**os.environ, OVERRIDE: str(self.cache)}
+        environment = {**os.environ, OVERRIDE: str(self.cache), JOBS: str(max(jobs() // 2, 1))}
         self._process = subprocess.Popen([*command, "--out", str(self._found)], env=environment)
 
     def troubles(self, case: Case) -> dict[str, str]:
