@@ -1,6 +1,6 @@
 """What `attncc tune` finds in its budget, beside an exhaustive search; and whether a schedule beats itself.
 
-    python -m benchmarks.tuned [--budget 60] [--only softcap_192,…] [--seconds 200] [--keep FILE] [--out FOLDER]
+    python -m benchmarks.tuned [--only softcap_192,…] [--seconds 200] [--keep FILE] [--out FOLDER]
 
 For each case of `tuned_cases`: a run of the tuner with an empty cache; a second one with what it chose in the file;
 then every legal tile of a grid (`benchmarks.exhaustive`), against what was chosen. Beside the tuner another process
@@ -8,8 +8,7 @@ compiles those tiles, at the lowest priority. The record is written after each c
 that may not end in time; `--keep` goes on from an earlier record, whose cases aren't run again.
 
 `best`: how long the fastest tile takes, times what was chosen; below 0.99 the tuner missed its aim. `again`: whether
-the second run would change the file. `self_tries`, `self_wins`: in the duels of both runs a second launch of the held
-schedule is timed as well; how many such there were, and how often that launch would have won.
+the second run would change the file. `self_wins`: how many of `--tries` duels what was chosen wins against itself.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from attncc.compiler import Specification
 from attncc.runtime.cuda.device import best_target
 from attncc.runtime.cuda.driver import driver
 from attncc.runtime.cuda.nvrtc_pool import JOBS, jobs
@@ -38,10 +38,10 @@ from attncc.tune.gpu import Gpu
 from attncc.tune.log import Log
 from attncc.tune.machine import Machine
 from attncc.tune.model import Model, device_like
-from attncc.tune.race import LOOKS, TWIN, Board, judge
+from attncc.tune.race import HELD, Board, Timer, confirm
 from attncc.tune.session import Session
 
-from .exhaustive import search
+from .exhaustive import NO_END, search
 from .tuned_cases import Case, chosen
 
 NAME = "tuned"
@@ -66,12 +66,12 @@ def tuned(case: Case, machine: Machine, budget: float, held: Schedule | None = N
     return session, time.monotonic() - begin
 
 
-def beats_itself(board: Board) -> bool | None:
-    """Whether the twin of the held launch would have won the duel at any look; None where there was no duel."""
-    blocks = board.confirmed.get(TWIN, [])
-    looks = [look for look in LOOKS if look <= len(blocks)]
-    found = [judge(Board(confirmed={"itself": blocks[:look]}), "itself").wins for look in looks]
-    return any(found) if found else None
+def beats_itself(machine: Machine, specification: Specification) -> bool:
+    """Whether a second launch of a kernel wins the duel against the first."""
+    launches = {name: machine.launch(specification) for name in (HELD, "itself")}
+    timer, board = Timer(machine, launches, machine.clock() + NO_END), Board()
+    timer.warm()
+    return confirm(timer, board, "itself").wins
 
 
 # -------------------------------------------------------------------- compiling beside
@@ -120,17 +120,18 @@ def cache_in(folder: Path) -> Iterator[None]:
 # -------------------------------------------------------------------- the record
 
 
-def measure(case: Case, budget: float, beside: Beside) -> dict[str, Any]:
+def measure(case: Case, budget: float, tries: int, beside: Beside) -> dict[str, Any]:
     begin = time.monotonic()
     machine = Gpu(case.work, case.kernel)
     with tempfile.TemporaryDirectory() as empty, cache_in(Path(empty)):
         first, seconds = tuned(case, machine, budget)
         schedule = None if first.winner is None else first.winner.schedule
         again, again_seconds = tuned(case, machine, budget, schedule)
-        held = machine.launch(case.kernel.with_schedule(schedule))
+        own = case.kernel.with_schedule(schedule)
+        held = machine.launch(own)
+        self_wins = sum(beats_itself(machine, own) for _ in range(tries))
     with cache_in(beside.cache):
         found = search(case, machine, held, beside.troubles(case))
-    itself = [won for session in (first, again) if (won := beats_itself(session.board)) is not None]
     return {
         "case": case.name,
         "chosen": "as before" if schedule is None else settings_of(schedule),
@@ -140,8 +141,8 @@ def measure(case: Case, budget: float, beside: Beside) -> dict[str, Any]:
         "milliseconds": first.board.held_milliseconds,  # of what attncc chooses by itself
         "again": again.winner is not None,
         "again_seconds": again_seconds,
-        "self_tries": len(itself),
-        "self_wins": sum(itself),
+        "self_tries": tries,
+        "self_wins": self_wins,
         **found.to_json(),
         "best": min(found.best, 1.0),
         "case_seconds": time.monotonic() - begin,
@@ -156,9 +157,9 @@ def summary(rows: Rows) -> str:
     return table(names, [tuple(row[name] for name in names) for row in rows])
 
 
-def run(cases: Sequence[Case], budget: float, ends: float, out: Path, rows: Rows) -> None:
+def run(cases: Sequence[Case], given: argparse.Namespace, rows: Rows, ends: float) -> None:
     """Case after case, as long as the longest that ran yet would end in time."""
-    from .measure import write
+    from .measure import RESULTS, write
 
     with tempfile.TemporaryDirectory() as folder:
         beside = Beside(cases, Path(folder))
@@ -167,9 +168,9 @@ def run(cases: Sequence[Case], budget: float, ends: float, out: Path, rows: Rows
                 if time.monotonic() + max((row["case_seconds"] for row in rows), default=0.0) > ends:
                     print(f"no time for {case.name} and what follows it")
                     break
-                rows.append(measure(case, budget, beside))
+                rows.append(measure(case, given.budget, given.tries, beside))
                 print(summary(rows[-1:]), rows[-1]["chosen"], "; best:", rows[-1]["settings"], flush=True)
-                write(NAME, rows, out)
+                write(NAME, rows, given.out or RESULTS)
         finally:
             beside.end()
     print(summary(rows))
@@ -180,18 +181,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=float, default=60, help="of a run of the tuner, in seconds")
     parser.add_argument("--only", default="", help="names of cases, with commas between them")
+    parser.add_argument("--tries", type=int, default=2, help="duels of a schedule against itself, in each case")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of all together")
     parser.add_argument("--keep", type=Path, help="a record to go on from")
     parser.add_argument("--out", type=Path, help="where the record goes, if not to benchmarks/results")
     given = parser.parse_args()
-    from .measure import RESULTS
-
     target = best_target(TARGETS, driver().device(0).capability)
     rows: Rows = [] if given.keep is None else json.loads(given.keep.read_text())["rows"]
     done = {row["case"] for row in rows}
     cases = [case for case in chosen(given.only, target) if case.name not in done]
     if cases:
-        run(cases, given.budget, begin + given.seconds, given.out or RESULTS, rows)
+        run(cases, given, rows, begin + given.seconds)
 
 
 if __name__ == "__main__":
