@@ -43,8 +43,9 @@ def test_bytes_fall_as_block_q_grows_and_hbm_stays(found: Rows) -> None:
     """The slope of Θ(N²d²/M), with M in proportion to block_q: keys and values pass by N / block_q times."""
     blocks, sizes = io_plots.curve(found, "block_q", "q_outer", "sm", "predicted")
     for block, size in zip(blocks, sizes, strict=True):
-        tiles, rest = -(-4096 // block), 2 * 16 * 4096 * 64 * 2 + 16 * 4096 * 4
-        assert size * 1e6 == tiles * 2 * 16 * 4096 * 64 * 2 + rest
+        tiles, row = -(-4096 // block), 64 * 2
+        queries, out = 16 * tiles * block * row, 16 * 4096 * row  # Q comes in whole tiles
+        assert size * 1e6 == tiles * 2 * 16 * 4096 * row + queries + out
     assert len(set(io_plots.curve(found, "block_q", "q_outer", "hbm", "predicted")[1])) == 1
 
 
