@@ -56,7 +56,7 @@ def test_order_of_the_orders(found: Rows) -> None:
         _, sizes = io_plots.curve(found, "length", order, kind, "predicted")
         assert sizes[-1] / sizes[-2] == pytest.approx(factor, rel=0.04)
     at_once = {order: io_plots.curve(found, "length", order, "hbm", "predicted")[1][-1] for order in io_plots.COLORS}
-    assert at_once["q_outer"] < at_once["kv_outer"] < at_once["standard"]
+    assert at_once["q_outer"] == at_once["kv_outer"] < at_once["standard"]
 
 
 def test_masks_skip_bytes(found: Rows) -> None:
