@@ -14,10 +14,12 @@ from .analysis.cost.on_chip import ChipTraffic, KeyBlocks
 from .analysis.cost.roofline import Device
 from .analysis.mask.grid import Tally, tally
 from .analysis.mask.parts import keys_from_first, loaded_pieces
+from .analysis.rules import TileKind
 from .evaluate import Array, Environment
 from .executor.run import skips, workload
 from .explain import capacity, expected_splits, sequences, tallies
 from .kernels.helpers.transposition import pays
+from .kernels.hopper.panels import PANEL_BYTES
 from .kernels.registry import backward_facts, facts_of, forward_facts
 from .problem import Problem
 from .runtime.call.persistent import clusters, key_clusters
@@ -51,12 +53,14 @@ class Predicted:
 
 @dataclass(frozen=True)
 class IoModel:
-    """A dense problem on a GPU. `deterministic`: of backward calls, whose sums then have an order."""
+    """A dense problem on a GPU. `deterministic`: of backward calls, whose sums then have an order. `lse`: of forward
+    calls that return it."""
 
     problem: Problem
     inputs: Mapping[str, Array]
     device: Device
     deterministic: bool = False
+    lse: bool = False
 
     def predict(self, plan: KernelPlan) -> dict[str, Predicted]:
         """The launches of a call that this plan serves, by the names of their kernels in CUDA. Launches that prepare
@@ -68,7 +72,7 @@ class IoModel:
     def _forward(self, plan: KernelPlan) -> dict[str, Predicted]:
         work, splits = self._work(plan), expected_splits(plan, self.problem, self.device)
         rows, keys = self._rows, self._keys
-        results = dict.fromkeys(RESULTS, rows) if splits == 1 else dict.fromkeys(STATE, rows * splits)
+        results = dict.fromkeys(STATE, rows * splits) if splits > 1 else dict.fromkeys(self._results, rows)
         state = dict.fromkeys(STATE, rows) if plan.loop == "kv_outer" else {}
         own = Predicted(
             self._forward_chip(plan, work, splits),
@@ -79,7 +83,7 @@ class IoModel:
         # The decode kernel merges what splits leave by itself.
         if splits > 1 and plan.pass_name != "decode":
             found["combine"] = _once(
-                work.moved(dict.fromkeys(STATE, rows * splits)), work.moved(dict.fromkeys(RESULTS, rows))
+                work.moved(dict.fromkeys(STATE, rows * splits)), work.moved(dict.fromkeys(self._results, rows))
             )
         return found
 
@@ -91,11 +95,14 @@ class IoModel:
         ahead = facts.transposes_values and pays(plan, self.problem)
         alone = facts.transposes_values and not ahead
         paired = not alone and clusters(plan, self.problem, capacity(plan, self.device))
-        found = on_chip.q_outer(work, seen, splits, facts.row_heads(self.problem), 1 + paired)
+        together = facts.row_heads(self.problem)
+        found = on_chip.q_outer(work, seen, splits, together, 1 + paired, results=self._results)
+        rows = facts.heads(self.problem) * facts.q_blocks(self.problem) * plan.block_q * splits
+        keys = sum(tally.live * tally.block_kv for tally in seen)
+        found = found.in_boxes(_boxes(plan, {"q": rows, "k": keys // together, "v": keys // together}))
         if not ahead:
             return found
-        tiles = sum(tally.live * tally.block_kv for tally in seen)  # V comes in whole tiles
-        values = {"v": tiles * plan.padded_value_head_dim * plan.element_bytes}
+        values = {"v": keys * plan.padded_value_head_dim * plan.element_bytes}  # V comes in whole tiles
         halves = {"v": values["v"] // (1 + paired)}
         return replace(found, l2_reads={**found.l2_reads, **halves}, sm_reads={**found.sm_reads, **values})
 
@@ -126,8 +133,13 @@ class IoModel:
         blocks = KeyBlocks(
             facts.gradient_parts, facts.row_alignment, columns, paired, plan.padded_head_dim // 2 if paired else 0
         )
-        of = replace(plan, block_kv=2 * plan.block_kv) if paired else plan
-        return on_chip.keys_own(work, self._tallies(of), blocks)
+        seen = self._tallies(replace(plan, block_kv=2 * plan.block_kv) if paired else plan)
+        rows = sum(tally.live * tally.block_q for tally in seen) * blocks.parts * (1 + paired)
+        keys = sum(tally.used_tiles * tally.block_kv for tally in seen) // self.problem.group
+        whole = _boxes(plan, {"q": rows, "dout": rows, "k": keys * blocks.parts, "v": keys})
+        if whole and paired:
+            whole["k"] += keys * blocks.other_columns * plan.element_bytes
+        return on_chip.keys_own(work, seen, blocks).in_boxes(whole)
 
     def _adds_dq(self, plan: KernelPlan) -> bool:
         facts = backward_facts(plan)
@@ -140,6 +152,10 @@ class IoModel:
         return {"partial_dq": rows * plan.padded_head_dim * _SUM_BYTES}
 
     # ------------------------------------------------------------ counts
+
+    @property
+    def _results(self) -> tuple[str, ...]:
+        return RESULTS if self.lse else ("out",)
 
     @property
     def _rows(self) -> int:
@@ -171,8 +187,16 @@ class IoModel:
             return tally(loaded, heads)
         if plan.is_backward or plan.loop == "kv_outer" or forward_facts(plan).aligns_tiles:
             return whole
-        keys = keys_from_first(plan.rules, environment, heads, blocks)
-        return replace(whole, live_keys=keys)
+        tiles, keys = keys_from_first(plan.rules, environment, heads, blocks)
+        return replace(whole, kinds={TileKind.PARTIAL: tiles, TileKind.FULL: 0}, live_keys=keys)
+
+
+def _boxes(plan: KernelPlan, rows: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of so many rows of the operands that come by tensor maps: in panels of PANEL_BYTES."""
+    dims = {"q": plan.stored_head_dim, "k": plan.stored_head_dim}
+    dims |= dict.fromkeys(("v", "dout"), plan.stored_value_head_dim)
+    panels = {name: -(-dim * plan.element_bytes // PANEL_BYTES) for name, dim in dims.items()}
+    return {name: rows[name] * panels[name] * PANEL_BYTES for name in facts_of(plan).mapped}
 
 
 def _once(reads: Mapping[str, int], writes: Mapping[str, int]) -> Predicted:

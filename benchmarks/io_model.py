@@ -1,18 +1,20 @@
 """Bytes that the IO model predicts, beside those that the counters of this GPU tell.
 
-    python -m benchmarks.io_model [--sweeps block_q,length,head_dim,specs] [--ncu PATH] [--out FOLDER]
+    python -m benchmarks.io_model [--sweeps specs,block_q,length,head_dim] [--ncu PATH] [--out FOLDER]
     python -m benchmarks.io_model --predict [--device h200]
 
-The first needs a GPU, torch, and Nsight Compute with permission for the counters. It runs all calls of a sweep in one
-process, each once to warm up and once to be counted, and writes `io_model_<device>_<day>.json`. The second needs no GPU
-and prints the predictions. `python -m docs.io_plots` draws both.
+The first needs a GPU, torch, and Nsight Compute with permission for the counters. It compiles all kernels beside each
+other, and runs all calls of `specs`, and then those of the other sweeps, in one process each: a call once to warm up
+and once to be counted. It writes `io_model_<device>_<day>.json` after each of the two, and prints measured over
+predicted bytes. The second needs no GPU and prints the predictions. `python -m docs.io_plots` draws both.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from attncc.analysis.cost.roofline import DEVICES
 from attncc.compiler import CompiledStore
 from attncc.kernels.serving import backward_plan_for, plan_for
 from attncc.measure import ncu
+from attncc.measure.compare import CLOSE
 from attncc.measure.job import Job, Runs
 from attncc.measure.ncu import Launch
 from attncc.runtime.cuda.driver import driver
@@ -30,46 +33,11 @@ from attncc.schedule.plan import KernelPlan
 from attncc.threads import DaemonThreads
 from attncc.tune.model import device_like
 
-from .io_points import BATCH, HEADS, STANDARD, Call, Point, points
+from .io_jobs import MARK, Jobs, StandardJob
+from .io_points import STANDARD, Call, Point, points, total
 
-SWEEPS = ("block_q", "length", "head_dim", "specs")
-AFTER = ("combine", "dq_sum", "sink_gradient", "exact_sum")  # kernels that run after a call's own
-
-
-# -------------------------------------------------------------------- what is watched
-
-
-@dataclass(frozen=True)
-class Jobs:
-    """Calls, one after the other, in one process."""
-
-    jobs: tuple[Job, ...]
-
-    def run(self) -> None:
-        for job in self.jobs:
-            job.run()
-
-
-@dataclass(frozen=True)
-class StandardJob:
-    """Algorithm 0 in torch: S, P and O are three kernels or more, and S and P lie in memory."""
-
-    length: int
-    head_dim: int
-
-    def run(self) -> None:
-        import torch
-
-        shape = BATCH, HEADS, self.length, self.head_dim
-        q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-        q *= self.head_dim**-0.5
-
-        def attention() -> torch.Tensor:
-            return torch.softmax(q @ k.transpose(2, 3), dim=-1) @ v
-
-        attention()
-        with driver().profiled(driver().device(0)):
-            attention()
+SWEEPS = ("specs", "block_q", "length", "head_dim")
+Row = dict[str, Any]
 
 
 # -------------------------------------------------------------------- measuring
@@ -77,49 +45,67 @@ class StandardJob:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A call whose kernels are in the cache."""
+    """A call whose kernels are in the cache: it runs in another process."""
 
     call: Call
-    plan: KernelPlan
+    plan: KernelPlan | None  # None: torch's own kernels
 
     @classmethod
     def of(cls, call: Call) -> Compiled:
+        """AttnccError A4xx where there is no such kernel."""
+        if call.point.order == STANDARD:
+            return cls(call, None)
         configuration, target, problem = call.configuration, call.kernel.build.target, call.point.problem
         store = CompiledStore(call.kernel.specification, configuration, (target,))
-        backward = call.point.pass_name == "backward"
-        plans = store.backward_plans(configuration, target) if backward else store.plans(configuration, target)
-        store.machine_codes(plans)
-        if backward:
+        store.compile_now()  # of a backward call too, whose out and lse a forward kernel gives
+        if call.point.pass_name == "backward":
+            plans = store.backward_plans(configuration, target)
+            store.machine_codes(plans)
             return cls(call, backward_plan_for(plans, problem))
-        return cls(call, plan_for(plans, problem, call.device.multiprocessors))
+        return cls(call, plan_for(store.plans(configuration, target), problem, call.device.multiprocessors))
 
     @property
-    def own(self) -> str:
-        """The name of its kernel in CUDA."""
-        return f"{self.plan.variant.name}_{self.plan.pass_name}"
+    def job(self) -> Runs:
+        return StandardJob(self.call.point) if self.plan is None else Job(self.call.kernel, self.call.work)
+
+    def row(self, launches: Sequence[Launch]) -> Row:
+        """`measured` is of kernels that are predicted; `kernels` has all."""
+        point = self.call.point.row()
+        if not launches:
+            return {**point, "trouble": "nothing was counted: the call failed"}
+        if self.plan is None:
+            found = {"measured": total([launch.bytes for launch in launches]), "kernels": _kernels(launches, {})}
+            return {**point, "predicted": self.call.predicted(), **found}
+        predicted = self.call.launches(self.plan)
+        known = [launch.bytes for launch in launches if launch.kernel in predicted]
+        return {
+            **point,
+            "tiles": self.plan.tiles,
+            "predicted": total(list(predicted.values())),
+            "measured": total(known) if known else {},
+            "kernels": _kernels(launches, predicted),
+        }
 
 
-def by_call(launches: Sequence[Launch], own: Sequence[str]) -> list[list[Launch]]:
-    """Launches of calls one after the other, by call: one ends with its own kernel, of the name given, and what may
-    follow that. ValueError where the kernels aren't those."""
-    found: list[list[Launch]] = []
-    names, ended = list(own), True
+def _kernels(launches: Sequence[Launch], predicted: Mapping[str, Mapping[str, int]]) -> list[Row]:
+    return [
+        {"kernel": launch.kernel, "predicted": predicted.get(launch.kernel), "measured": launch.bytes}
+        for launch in launches
+    ]
+
+
+def by_call(launches: Sequence[Launch], count: int) -> list[list[Launch]]:
+    """Launches of so many calls, by call. SystemExit, with all that was seen, where there are other marks."""
+    found: list[list[Launch]] = [[]]
     for launch in launches:
-        if ended and launch.kernel not in AFTER:
+        if MARK in launch.kernel:
             found.append([])
-            ended = False
-        found[-1].append(launch)
-        if not ended and names and launch.kernel == names[0]:
-            names.pop(0)
-            ended = True
-    if names or not ended:
-        seen = ", ".join(launch.kernel for launch in launches)
-        raise ValueError(f"the kernels of the calls weren't seen: {names} among {seen}")
+        else:
+            found[-1].append(launch)
+    if len(found) != count + 1 or found.pop():
+        seen = json.dumps([{"kernel": launch.kernel, **launch.bytes} for launch in launches])
+        raise SystemExit(f"these aren't the launches of {count} calls: {seen}")
     return found
-
-
-def total(launches: Sequence[Launch]) -> dict[str, int]:
-    return {name: sum(launch.bytes[name] for launch in launches) for name in launches[0].bytes}
 
 
 class Measurer:
@@ -130,39 +116,24 @@ class Measurer:
         self._ncu, self._capability = ncu.find(executable), gpu.capability
         self.device, _ = device_like(gpu.name, gpu.capability, gpu.multiprocessors)
 
-    def rows(self, chosen: Sequence[Point]) -> list[dict[str, Any]]:
-        found = [self._standard(point) for point in chosen if point.order == STANDARD]
-        own = [point for point in chosen if point.order != STANDARD]
-        with DaemonThreads(jobs()) as pool:
-            made = list(pool.map(self._compiled, own))
-        compiled = [item for item in made if isinstance(item, Compiled)]
-        found += [item for item in made if not isinstance(item, Compiled)]
-        if compiled:
-            calls = Jobs(tuple(Job(item.call.kernel, item.call.work) for item in compiled))
-            launches = by_call(self._count(calls), [item.own for item in compiled])
-            for item, seen in zip(compiled, launches, strict=True):
-                kernels = [{"kernel": launch.kernel, **launch.bytes} for launch in seen]
-                predicted, tiles = item.call.predicted(item.plan), item.plan.tiles
-                measured = {"tiles": tiles, "predicted": predicted, "measured": total(seen), "kernels": kernels}
-                found.append({**item.call.point.row(), **measured})
-        return found
-
-    def _compiled(self, point: Point) -> Compiled | dict[str, Any]:
+    def compiled(self, point: Point) -> Compiled | Row:
         """Or the row of one that can't be."""
         try:
             return Compiled.of(Call(point, self.device))
         except AttnccError as error:
             return {**point.row(), "trouble": error.diagnostics[0].message}
 
-    def _standard(self, point: Point) -> dict[str, Any]:
-        measured = total(self._count(StandardJob(point.length, point.head_dim)))
-        return {**point.row(), "predicted": Call(point, self.device).predicted(), "measured": measured}
+    def rows(self, made: Sequence[Compiled | Row]) -> list[Row]:
+        compiled = [item for item in made if isinstance(item, Compiled)]
+        found = [item for item in made if not isinstance(item, Compiled)]
+        if compiled:
+            calls = Jobs(tuple(item.job for item in compiled))
+            launches = by_call(ncu.count(self._ncu, calls, self._capability), len(compiled))
+            found += [item.row(seen) for item, seen in zip(compiled, launches, strict=True)]
+        return found
 
-    def _count(self, job: Runs) -> list[Launch]:
-        return ncu.count(self._ncu, job, self._capability)
 
-
-def predictions(device: str, chosen: Sequence[Point]) -> list[dict[str, Any]]:
+def predictions(device: str, chosen: Sequence[Point]) -> list[Row]:
     """Rows as `Measurer` has them, without `measured`: of the tiles that each kernel gets first, nothing compiled."""
     found = []
     for point in chosen:
@@ -174,6 +145,36 @@ def predictions(device: str, chosen: Sequence[Point]) -> list[dict[str, Any]]:
     return found
 
 
+# -------------------------------------------------------------------- what is printed
+
+
+LIMITS = {"l2_reads": CLOSE, "sm_reads": CLOSE, "sm_writes": CLOSE, "reductions": CLOSE, "hbm_reads": 0.05}
+
+
+def ratios(row: Mapping[str, Any]) -> dict[str, float]:
+    """Measured over predicted, of each quantity that is predicted."""
+    predicted, measured = row.get("predicted", {}), row.get("measured", {})
+    return {name: measured[name] / size for name, size in predicted.items() if size and name in measured}
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    from .measure import table
+
+    names = "sweep", "variant", "pass_name", "order", "length", "head_dim"
+    shown = [(*(row[name] for name in names), *(_shown(row, name) for name in LIMITS)) for row in rows]
+    counts = []
+    for name, limit in LIMITS.items():
+        found = [ratio for row in rows if (ratio := ratios(row).get(name)) is not None]
+        close = sum(abs(ratio - 1) <= limit for ratio in found)
+        counts.append(f"{name}: {close} of {len(found)} within {limit:.0%}")
+    return "\n".join([table((*names, *LIMITS), shown), *counts])
+
+
+def _shown(row: Mapping[str, Any], name: str) -> str:
+    found = ratios(row).get(name)
+    return row.get("trouble", "-")[:30] if found is None else f"{found:.3f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sweeps", default=",".join(SWEEPS), help="which, with commas between them")
@@ -182,18 +183,27 @@ def main() -> None:
     parser.add_argument("--ncu", type=Path, help="Nsight Compute, if not in PATH")
     parser.add_argument("--out", type=Path, help="where results go, if not to benchmarks/results")
     given = parser.parse_args()
-    chosen = [point for point in points() if point.sweep in given.sweeps.split(",")]
+    wanted = given.sweeps.split(",")
+    chosen = [point for point in points() if point.sweep in wanted]
     if given.predict:
         print(json.dumps(predictions(given.device, chosen), indent=1))
         return
-    try:
-        measurer = Measurer(given.ncu)
-        rows = [row for sweep in SWEEPS for row in measurer.rows([point for point in chosen if point.sweep == sweep])]
-    except AttnccError as error:
-        raise SystemExit(str(error)) from None
     from .measure import RESULTS, write
 
-    print(write("io_model", rows, given.out or RESULTS))
+    parts = [[point for point in chosen if (point.sweep == "specs") is first] for first in (True, False)]
+    rows: list[Row] = []
+    try:
+        measurer = Measurer(given.ncu)
+        with DaemonThreads(jobs()) as pool:
+            begun: list[list[Future[Compiled | Row]]] = [
+                [pool.submit(measurer.compiled, point) for point in part] for part in parts if part
+            ]
+            for part in begun:
+                rows += measurer.rows([future.result() for future in part])
+                path = write("io_model", rows, given.out or RESULTS)
+    except AttnccError as error:
+        raise SystemExit(str(error)) from None
+    print(f"{summary(rows)}\n{path}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ from attncc.tune.candidates import NAME, TunedKernel, with_settings
 from attncc.tune.work import Work
 
 DTYPE, HEADS, BATCH = "bf16", 16, 1
+SPECS_HEADS = 8  # K and V of all, 17 MB, fit one half of an H200's L2 cache: else HBM is read more often
 STANDARD = "standard"  # Algorithm 0 of the FlashAttention paper: S and P go through HBM
 ORDERS = ("q_outer", "kv_outer", STANDARD)
 BLOCKS_Q, LENGTHS, HEAD_DIMS = (64, 128, 192, 256), (1024, 2048, 4096, 8192), (32, 64, 128, 256)
@@ -44,13 +45,14 @@ class Point:
     length: int = 4096
     head_dim: int = 64
     block_q: int | None = None
+    heads: int = HEADS
 
     @property
     def problem(self) -> Problem:
-        return Problem(BATCH, HEADS, HEADS, self.length, self.length, self.head_dim, self.head_dim)
+        return Problem(BATCH, self.heads, self.heads, self.length, self.length, self.head_dim, self.head_dim)
 
     def row(self) -> dict[str, Any]:
-        return {**asdict(self), "heads": HEADS, "batch": BATCH, "dtype": DTYPE}
+        return {**asdict(self), "batch": BATCH, "dtype": DTYPE}
 
 
 def points() -> Iterator[Point]:
@@ -59,7 +61,7 @@ def points() -> Iterator[Point]:
         yield from (Point("length", "full", order=order, length=length) for length in LENGTHS)
         yield from (Point("head_dim", "full", order=order, head_dim=head_dim) for head_dim in HEAD_DIMS)
     for pass_name in ("forward", "backward"):
-        yield from (Point("specs", spec, pass_name, head_dim=128) for spec in SPECS)
+        yield from (Point("specs", spec, pass_name, head_dim=128, heads=SPECS_HEADS) for spec in SPECS)
 
 
 @dataclass(frozen=True)
@@ -101,13 +103,21 @@ class Call:
         found = self.kernel.specification.backward_candidates(configuration, target)
         return backward_plan_for([item.first for item in found], self.point.problem)
 
-    def predicted(self, plan: KernelPlan | None = None) -> dict[str, int]:
+    def predicted(self) -> dict[str, int]:
         """Bytes of all launches, by quantity."""
         if self.point.order == STANDARD:
             return standard(self.plan, self.point.problem)
-        launches = IoModel(self.point.problem, self.work.inputs, self.device).predict(plan or self.plan)
-        totals = [launch.totals() for launch in launches.values()]
-        return {name: sum(item[name] for item in totals) for name in totals[0]}
+        return total(list(self.launches(self.plan).values()))
+
+    def launches(self, plan: KernelPlan) -> dict[str, dict[str, int]]:
+        """The same of each launch, by the name of its kernel, where the call got this plan."""
+        found = IoModel(self.point.problem, self.work.inputs, self.device).predict(plan)
+        return {name: launch.totals() for name, launch in found.items()}
+
+
+def total(launches: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """By quantity, over launches."""
+    return {name: sum(item[name] for item in launches) for name in launches[0]}
 
 
 def standard(plan: KernelPlan, problem: Problem) -> dict[str, int]:
@@ -119,4 +129,4 @@ def standard(plan: KernelPlan, problem: Problem) -> dict[str, int]:
 
 def _specification(name: str) -> Specification:
     found, _ = load_specification(name, None, {})
-    return replace(found, schedules=())
+    return replace(found, schedules=()).without_unasked_decode()

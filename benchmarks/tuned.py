@@ -1,232 +1,197 @@
-"""What `attncc tune` finds in its budget, beside an exhaustive search; and how often a schedule beats itself.
+"""What `attncc tune` finds in its budget, beside an exhaustive search; and whether a schedule beats itself.
 
-    python -m benchmarks.tuned [--budget 60] [--only softcap_192,…] [--tries 20] [--out FOLDER]
+    python -m benchmarks.tuned [--only softcap_192,…] [--seconds 200] [--keep FILE] [--out FOLDER]
 
-For each case: a run of the tuner; then every legal tile of a grid, compiled and, unless it spills, timed in blocks
-against what the tuner chose. The best few are timed again. `best`: how long the fastest takes, times what was chosen;
-1 where nothing is faster. `again`: whether a second run, with the chosen schedule in place, would change it. `self`:
-how many of `--tries` races of a schedule against itself have a winner. Variants and sizes are such that no default was
-chosen by them.
+For each case of `tuned_cases`: a run of the tuner with an empty cache; a second one with what it chose in the file;
+then every legal tile of a grid (`benchmarks.exhaustive`), against what was chosen. Beside the tuner another process
+compiles those tiles, at the lowest priority. The record is written after each case. With `--seconds` no case begins
+that may not end in time; `--keep` goes on from an earlier record, whose cases aren't run again.
+
+`best`: how long the fastest tile takes, times what was chosen; below 0.99 the tuner missed its aim. `again`: whether
+the second run would change the file. `self_wins`: how many of `--tries` duels what was chosen wins against itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import product
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from attncc.compiler import load_specification
-from attncc.diagnostics import AttnccError
-from attncc.problem import Problem
-from attncc.resources import folder
+from attncc.compiler import Specification
 from attncc.runtime.cuda.device import best_target
 from attncc.runtime.cuda.driver import driver
-from attncc.runtime.cuda.nvrtc_pool import jobs
-from attncc.runtime.store.store import Configuration
-from attncc.schedule.plan import KEY_PASSES, Build
+from attncc.runtime.cuda.nvrtc_pool import JOBS, jobs
+from attncc.runtime.store.cache import OVERRIDE
 from attncc.schedule.schedule import Schedule
 from attncc.schedule.target import TARGETS
-from attncc.tune.candidates import NAME, TunedKernel, first_plan, settings_of
-from attncc.tune.compiling import settled
+from attncc.tune.candidates import settings_of
 from attncc.tune.gpu import Gpu
 from attncc.tune.log import Log
+from attncc.tune.machine import Machine
 from attncc.tune.model import Model, device_like
-from attncc.tune.race import HELD, TWIN, Board, Timer, confirm, halve, ranked
+from attncc.tune.race import HELD, Board, Timer, confirm
 from attncc.tune.session import Session
-from attncc.tune.work import Work
 
-from .measure import RESULTS, table, write
+from .exhaustive import NO_END, search
+from .tuned_cases import Case, chosen
 
-GRID = {"block_q": (64, 128, 192, 256), "block_kv": tuple(range(32, 193, 16)), "stages": (2, 3, 4, 5)}
-KEYS_GRID = {"block_q": (32, 64, 128), "block_kv": (64, 128, 256), "stages": (1, 2, 3)}
-FINALISTS = 6
-
-
-@dataclass(frozen=True)
-class Case:
-    """A spec with consts, and a problem."""
-
-    name: str
-    spec: str
-    problem: Problem
-    pass_name: str = "forward"
-    dtype: str = "bf16"
-    defines: Mapping[str, Any] = field(default_factory=dict)
-
-    @cached_property
-    def kernel(self) -> TunedKernel:
-        specification, _ = load_specification(folder("specs") / f"{self.spec}.attn", None, self.defines)
-        specification = replace(specification, schedules=())
-        target = best_target(TARGETS, driver().device(0).capability)
-        assert target is not None
-        problem = self.problem
-        configuration = Configuration(self.dtype, problem.head_dim, problem.value_head_dim)
-        return TunedKernel(specification, Build(self.pass_name, target, *configuration))
-
-    @cached_property
-    def work(self) -> Work:
-        return Work(self.kernel.variant, self.problem, self.dtype, self.pass_name, {})
-
-
-def _problem(length: int, dim: int, value: int = 0, heads: int = 16, kv_heads: int = 16) -> Problem:
-    return Problem(4, heads, kv_heads, length, length, dim, value or dim)
-
-
-CASES = [
-    Case("softcap_192", "softcap", _problem(3000, 192, 128)),
-    Case("gelu_80", "gelu_attention", _problem(2500, 80)),
-    Case("sandwich_96", "sandwich", _problem(3333, 96)),
-    Case("dilated_64", "dilated_window", _problem(5000, 64)),
-    Case("sigmoid_128", "sigmoid_attention", _problem(2000, 128, heads=20, kv_heads=5)),
-    Case("sink_gqa_112", "sink_attention", _problem(2222, 112, heads=24, kv_heads=3)),
-    Case("trigonometric_48", "trigonometric", _problem(4444, 48)),
-    Case("documents_fp16_160", "documents", _problem(3500, 160), dtype="fp16"),
-    Case("decode_gqa_96", "causal", Problem(3, 48, 6, 1, 9000, 96, 96), "decode"),
-    Case("backward_80", "sliding_window", _problem(2500, 80), "backward", defines={"width": 700}),
-]
+NAME = "tuned"
+POLL_S = 0.2
+Rows = list[dict[str, Any]]
 
 
 # -------------------------------------------------------------------- the tuner, twice
 
 
-def tuned(case: Case, gpu: Gpu, budget: float, held: Schedule | None = None) -> Session:
-    """A run of the tuner, with this schedule in the file."""
-    kernel, device = case.kernel, gpu.device
+def tuned(case: Case, machine: Machine, budget: float, held: Schedule | None = None) -> tuple[Session, float]:
+    """A run of the tuner with this schedule in the file, and the seconds that it took."""
+    kernel = case.kernel
     if held is not None:
         kernel = replace(kernel, specification=kernel.with_schedule(held))
-    roofline = device_like(device.name, device.capability, device.multiprocessors)
-    model = Model(case.problem, case.work.inputs, *roofline)
+    device = driver().device(0)
+    begin = time.monotonic()
+    model = Model(case.problem, case.work.inputs, *device_like(device.name, device.capability, device.multiprocessors))
     with tempfile.TemporaryDirectory() as kept:
-        session = Session(kernel, case.work, model, gpu, Log.begin(Path(kept) / "log", {}, {}), budget)
+        session = Session(kernel, case.work, model, machine, Log.begin(Path(kept) / "log", {}, {}), budget)
         session.run()
-    return session
+    return session, time.monotonic() - begin
 
 
-# -------------------------------------------------------------------- all tiles
-
-
-def grid(case: Case) -> Iterator[Schedule]:
-    """Those of the grid that can be, of each family."""
-    kernel, seen = case.kernel, set[str]()
-    sizes = KEYS_GRID if case.pass_name in KEY_PASSES else GRID
-    named = kernel.candidates(None).families
-    for family, values in product(named, product(*sizes.values())):
-        settings: dict[str, Any] = {"family": family} if len(named) > 1 else {}
-        settings |= dict(zip(sizes, values, strict=True))
-        schedule = Schedule(
-            NAME,
-            kernel.variant.name,
-            case.pass_name,
-            kernel.build.target,
-            tuple((name, (value,)) for name, value in settings.items()),
-        )
-        try:
-            plan = first_plan(kernel, schedule)
-        except AttnccError:
-            continue
-        if plan.tiles not in seen:
-            seen.add(plan.tiles)
-            yield schedule
-
-
-def sound(case: Case, schedules: list[Schedule]) -> list[Schedule]:
-    """Those that neither spill nor serialise products."""
-
-    def is_sound(schedule: Schedule) -> bool:
-        try:
-            return not settled(case.kernel, schedule).troubles
-        except AttnccError:
-            return False
-
-    with ThreadPoolExecutor(jobs()) as pool:
-        found = list(pool.map(is_sound, schedules))
-    return [schedule for schedule, good in zip(schedules, found, strict=True) if good]
-
-
-def exhaustive(case: Case, gpu: Gpu, chosen: Schedule | None) -> tuple[int, float, str]:
-    """How many were timed; the fastest's time as a share of what was chosen; its settings."""
-    schedules = {settings_of(item): item for item in sound(case, list(grid(case)))}
-    launches = {name: gpu.launch(case.kernel.with_schedule(item)) for name, item in schedules.items()}
-    launches[HELD] = gpu.launch(case.kernel.with_schedule(chosen))
-    timer, board = Timer(gpu, launches, gpu.clock() + 3600), Board()
+def beats_itself(machine: Machine, specification: Specification) -> bool:
+    """Whether a second launch of a kernel wins the duel against the first."""
+    launches = {name: machine.launch(specification) for name in (HELD, "itself")}
+    timer, board = Timer(machine, launches, machine.clock() + NO_END), Board()
     timer.warm()
-    for name in schedules:
-        for _ in range(5):
-            board.add("raced", name, timer.block(name))
-    finalists = ranked(board, schedules)[:FINALISTS]
-    for _ in range(40):
-        for name in finalists:
-            board.add("confirmed", name, timer.block(name))
-    again = Board(confirmed={name: board.confirmed[name] for name in finalists})
-    best = min(finalists, key=again.ratio)
-    return len(schedules), min(again.ratio(best), 1.0), best
+    return confirm(timer, board, "itself").wins
 
 
-# -------------------------------------------------------------------- a schedule against itself
+# -------------------------------------------------------------------- compiling beside
 
 
-def self_wins(case: Case, gpu: Gpu, tries: int) -> int:
-    wins = 0
-    for number in range(tries):
-        names = (HELD, TWIN, "a", "b", "c")
-        launches = {name: gpu.launch(case.kernel.with_schedule(None)) for name in names}
-        timer, board = Timer(gpu, launches, gpu.clock() + 60), Board()
-        timer.warm()
-        first, *_ = halve(timer, board, ("a", "b", "c"), number)
-        wins += confirm(timer, board, first).wins
-    return wins
+class Beside:
+    """A process that compiles the grids of cases, with a cache of its own and half of the cores, and what it found."""
+
+    def __init__(self, cases: Sequence[Case], folder: Path) -> None:
+        self.cache, self._found = folder / "cache", folder / "found"
+        names = ",".join(case.name for case in cases)
+        command = [sys.executable, "-m", "benchmarks.exhaustive", "--only", names, "--target", cases[0].target]
+        environment = {**os.environ, OVERRIDE: str(self.cache), JOBS: str(max(jobs() // 2, 1))}
+        self._process = subprocess.Popen([*command, "--out", str(self._found)], env=environment)
+
+    def troubles(self, case: Case) -> dict[str, str]:
+        """What ptxas says of each tile, as soon as all are compiled. SystemExit if the process failed."""
+        path = self._found / f"{case.name}.json"
+        while not path.exists():
+            ended = self._process.poll() is not None
+            if ended and not path.exists():
+                raise SystemExit(f"the grid of {case.name} wasn't compiled: see above")
+            time.sleep(POLL_S)
+        found: dict[str, str] = json.loads(path.read_text())["troubles"]
+        return found
+
+    def end(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+@contextmanager
+def cache_in(folder: Path) -> Iterator[None]:
+    """Kernels are kept in another folder."""
+    before = os.environ.get(OVERRIDE)
+    os.environ[OVERRIDE] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[OVERRIDE]
+        else:
+            os.environ[OVERRIDE] = before
 
 
 # -------------------------------------------------------------------- the record
 
 
-def measure(case: Case, budget: float, tries: int) -> dict[str, Any]:
-    gpu = Gpu(case.work, case.kernel)
-    begin = gpu.clock()
-    session = tuned(case, gpu, budget)
-    seconds = gpu.clock() - begin
-    chosen = None if session.winner is None else session.winner.schedule
-    again = tuned(case, gpu, budget, chosen)
-    count, best, settings = exhaustive(case, gpu, chosen)
-    verdict = session.verdict
+def measure(case: Case, budget: float, tries: int, beside: Beside) -> dict[str, Any]:
+    begin = time.monotonic()
+    machine = Gpu(case.work, case.kernel)
+    with tempfile.TemporaryDirectory() as empty, cache_in(Path(empty)):
+        first, seconds = tuned(case, machine, budget)
+        schedule = None if first.winner is None else first.winner.schedule
+        again, again_seconds = tuned(case, machine, budget, schedule)
+        own = case.kernel.with_schedule(schedule)
+        held = machine.launch(own)
+        self_wins = sum(beats_itself(machine, own) for _ in range(tries))
+    with cache_in(beside.cache):
+        found = search(case, machine, held, beside.troubles(case))
     return {
         "case": case.name,
-        "chosen": "as before" if chosen is None else settings_of(chosen),
-        "gain": 0.0 if verdict is None or chosen is None else verdict.gain,
+        "chosen": "as before" if schedule is None else settings_of(schedule),
+        "gain": 0.0 if first.verdict is None or schedule is None else first.verdict.gain,
         "seconds": seconds,
+        "timed": len(first.board.raced),
+        "milliseconds": first.board.held_milliseconds,  # of what attncc chooses by itself
         "again": again.winner is not None,
-        "tiles": count,
-        "best": best,
-        "best_settings": settings,
-        "self_wins": self_wins(case, gpu, tries) if tries else None,
-        "tries": tries,
+        "again_seconds": again_seconds,
+        "self_tries": tries,
+        "self_wins": self_wins,
+        **found.to_json(),
+        "best": min(found.best, 1.0),
+        "case_seconds": time.monotonic() - begin,
+        "ended": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
     }
 
 
-def summary(rows: list[dict[str, Any]]) -> str:
-    names = ("case", "gain", "seconds", "again", "tiles", "best", "self_wins")
+def summary(rows: Rows) -> str:
+    from .measure import table
+
+    names = "case", "gain", "seconds", "again", "tiles", "sound", "best", "self_tries", "self_wins", "case_seconds"
     return table(names, [tuple(row[name] for name in names) for row in rows])
 
 
+def run(cases: Sequence[Case], given: argparse.Namespace, rows: Rows, ends: float) -> None:
+    """Case after case, as long as the longest that ran yet would end in time."""
+    from .measure import RESULTS, write
+
+    with tempfile.TemporaryDirectory() as folder:
+        beside = Beside(cases, Path(folder))
+        try:
+            for case in cases:
+                if time.monotonic() + max((row["case_seconds"] for row in rows), default=0.0) > ends:
+                    print(f"no time for {case.name} and what follows it")
+                    break
+                rows.append(measure(case, given.budget, given.tries, beside))
+                print(summary(rows[-1:]), rows[-1]["chosen"], "; best:", rows[-1]["settings"], flush=True)
+                write(NAME, rows, given.out or RESULTS)
+        finally:
+            beside.end()
+    print(summary(rows))
+
+
 def main() -> None:
+    begin = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--budget", type=float, default=60, help="seconds")
-    parser.add_argument("--only", default="", help="names of cases, with commas")
-    parser.add_argument("--tries", type=int, default=20, help="races of a schedule against itself, for the first case")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--budget", type=float, default=60, help="of a run of the tuner, in seconds")
+    parser.add_argument("--only", default="", help="names of cases, with commas between them")
+    parser.add_argument("--tries", type=int, default=2, help="duels of a schedule against itself, in each case")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="of all together")
+    parser.add_argument("--keep", type=Path, help="a record to go on from")
+    parser.add_argument("--out", type=Path, help="where the record goes, if not to benchmarks/results")
     given = parser.parse_args()
-    wanted = [case for case in CASES if not given.only or case.name in given.only.split(",")]
-    rows = []
-    for number, case in enumerate(wanted):
-        rows.append(measure(case, given.budget, given.tries if number == 0 else 0))
-        print(summary(rows[-1:]), rows[-1]["chosen"], "; best:", rows[-1]["best_settings"], flush=True)
-    print(f"{write('tuned', rows, given.out)}\n{summary(rows)}")
+    target = best_target(TARGETS, driver().device(0).capability)
+    rows: Rows = [] if given.keep is None else json.loads(given.keep.read_text())["rows"]
+    done = {row["case"] for row in rows}
+    cases = [case for case in chosen(given.only, target) if case.name not in done]
+    if cases:
+        run(cases, given, rows, begin + given.seconds)
 
 
 if __name__ == "__main__":

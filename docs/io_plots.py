@@ -23,7 +23,8 @@ LABELS = {
     "standard": "standard (Algorithm 0)",
 }
 AXES = {"block_q": "block_q (rows)", "length": "length", "head_dim": "head dim"}
-KINDS = {"sm": "L2 to multiprocessors and back", "hbm": "HBM"}
+KINDS = {"sm": "L2 to multiprocessors and back", "hbm": "HBM to L2"}
+LEAST_RANGE = 4.0  # of the MB on an axis: what hardly changes is to look so
 
 Row = Mapping[str, Any]
 Curve = tuple[list[int], list[float]]
@@ -39,8 +40,8 @@ def rows() -> tuple[str, list[Row]]:
 
 
 def moved(totals: Mapping[str, int], kind: str) -> float | None:
-    """MB in both directions; None where the model says nothing."""
-    names = {"sm": ("sm_reads", "sm_writes", "reductions"), "hbm": ("hbm_reads", "hbm_writes")}[kind]
+    """MB; None where the model says nothing. Of HBM what is read: much of what is written stays in the L2 cache."""
+    names = {"sm": ("sm_reads", "sm_writes", "reductions"), "hbm": ("hbm_reads",)}[kind]
     if names[0] not in totals:
         return None
     return sum(totals.get(name, 0) for name in names) / 1e6
@@ -74,14 +75,17 @@ def draw_sweep(found: Sequence[Row], device: str, sweep: str, path: Path) -> Non
 
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     for axes, (kind, title) in zip(figure.subplots(1, 2), KINDS.items(), strict=True):
+        axes.set(title=title, xlabel=AXES[sweep], ylabel="MB a call", xscale="log", yscale="log")
         for order, color in COLORS.items():
             places, sizes = curve(found, sweep, order, kind, "predicted")
             if places:
                 axes.plot(places, sizes, color=color, label=LABELS[order])
             places, sizes = curve(found, sweep, order, kind, "measured")
             axes.plot(places, sizes, "o", color=color, fillstyle="none")
+        low, high = axes.get_ylim()
+        wider = max(LEAST_RANGE / (high / low), 1) ** 0.5
+        axes.set_ylim(low / wider, high * wider)
         ticks = sorted({row[sweep] for row in found if row["sweep"] == sweep})
-        axes.set(title=title, xlabel=AXES[sweep], ylabel="MB a call", xscale="log", yscale="log")
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
@@ -101,7 +105,8 @@ def draw_specs(found: Sequence[Row], device: str, path: Path) -> None:
         for place, name in enumerate(names):
             ratio = shares[name][1]
             if ratio is not None:
-                axes.text(0.02, place, f"{ratio:.3f}", va="center", fontsize=7, color="white")
+                axes.text(shares[name][0] + 0.02, place, f"{ratio:.3f}", va="center", fontsize=7)
+        axes.set_xlim(0, 1.15 * max(share for share, _ in shares.values()))
         axes.set(title=pass_name, xlabel="bytes that reach multiprocessors, of full's")
     figure.suptitle(device, fontsize=9)
     _save(figure, path)

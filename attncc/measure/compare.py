@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..io_model import Predicted
-from ..kernels.registry import backward_facts
+from ..kernels.hopper.panels import PANEL_BYTES
+from ..kernels.registry import backward_facts, facts_of
 from ..problem import Problem
 from ..schedule.plan import KernelPlan
 from .counters import OPTIONAL, QUANTITIES, SECTOR
 from .ncu import Launch
 
 CLOSE = 0.02  # of 1: a ratio that needs no explanation
+SUM_BYTES = 4  # of an element of O between the steps of kv_outer, and of the sum of dQ
 _QUANTITIES = {quantity.name: quantity.what for quantity in (*QUANTITIES, *OPTIONAL)}
 
 
@@ -91,8 +93,10 @@ class Reasons:
                 f"What all heads use again ({self._held * self._heads:,} bytes) is more than half of the L2 cache, and "
                 "each half keeps what its own multiprocessors read: some of it comes from HBM more than once."
             )
-        if "l2_reads" in differing - more and self.plan.is_backward and backward_facts(self.plan).uses_clusters:
-            yield "Both blocks of a cluster ask for lse and delta at the same time: the L2 cache often answers once."
+        if "l2_reads" in differing - more:
+            yield "Multiprocessors that ask for the same bytes at the same time are often answered by one read of L2."
+        if "l2_reads" in differing & more and facts_of(self.plan).mapped and self._row_bytes % PANEL_BYTES:
+            yield f"TMA brings rows of {self._row_bytes} bytes in boxes {PANEL_BYTES} bytes wide."
         if "local" in more:
             yield "Local memory: registers are spilled, or an array of the kernel isn't in registers."
         if differing & {"sm_writes", "hbm_writes"} and self._row_bytes % SECTOR:
@@ -106,16 +110,26 @@ class Reasons:
 
     @property
     def _held(self) -> int:
-        """Bytes of what a head's thread blocks share."""
+        """Bytes of what a head's thread blocks share: K and V; Q and O in fp32; Q, dO and the sum of dQ."""
         problem, plan = self.problem, self.plan
-        rows = problem.q_len if plan.owns_keys else problem.kv_len
-        return rows * (plan.stored_head_dim + plan.stored_value_head_dim) * plan.element_bytes
+        if self._keeps_out:
+            return problem.q_len * (plan.stored_head_dim * plan.element_bytes + plan.stored_value_head_dim * SUM_BYTES)
+        read = (plan.stored_head_dim + plan.stored_value_head_dim) * plan.element_bytes
+        if not plan.owns_keys:
+            return problem.kv_len * read
+        return problem.q_len * (read + plan.padded_head_dim * SUM_BYTES * backward_facts(plan).adds_dq)
 
     @property
     def _heads(self) -> int:
         """How many such sets there are."""
         problem = self.problem
-        return problem.batch * (problem.num_heads if self.plan.owns_keys else problem.num_kv_heads)
+        of_queries = self.plan.owns_keys or self._keeps_out
+        return problem.batch * (problem.num_heads if of_queries else problem.num_kv_heads)
+
+    @property
+    def _keeps_out(self) -> bool:
+        """Whether O passes by, as in FlashAttention-1."""
+        return self.plan.loop == "kv_outer" and not self.plan.is_backward
 
     @property
     def _row_bytes(self) -> int:

@@ -2,9 +2,9 @@
 
 `lts` is a slice of the L2 cache, whose sectors are of 32 bytes; `tex` are the units of multiprocessors that load and
 store, TMA included; `xbar2l1tex` is the multiprocessors' side of the crossbar. A load for both blocks of a cluster
-leaves the L2 cache once and comes out of the crossbar twice. What is added in L2 comes out of it too, as many bytes as
-went in: these are taken off. A GPU with an L2 cache in two halves also moves sectors between them:
-`lts__t_sectors_op_read` counts these too, and so isn't asked for.
+leaves the L2 cache once and comes out of the crossbar twice; so does what blocks of a cluster send each other, and what
+TMA fills with zeros. A GPU with an L2 cache in two halves also moves sectors between them: `lts__t_sectors_op_read`
+counts these too, and so isn't asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 SECTOR = 32  # bytes
-_REDUCED = "lts__t_sectors_srcunit_tex_op_red.sum"
 TMA_CAPABILITY = 90
 
 
@@ -34,9 +33,9 @@ QUANTITIES = (
     Quantity("hbm_reads", "HBM to L2", {"dram__bytes_read.sum": 1}),
     Quantity("hbm_writes", "L2 to HBM", {"dram__bytes_write.sum": 1}),
     Quantity("l2_reads", "read from L2", {"lts__t_sectors_srcunit_tex_op_read.sum": SECTOR}),
-    Quantity("sm_reads", "arriving at SMs", {"l1tex__m_xbar2l1tex_read_bytes.sum": 1, _REDUCED: -SECTOR}),
+    Quantity("sm_reads", "arriving at SMs", {"l1tex__m_xbar2l1tex_read_bytes.sum": 1}),
     Quantity("sm_writes", "written to L2", {"lts__t_sectors_srcunit_tex_op_write.sum": SECTOR}),
-    Quantity("reductions", "added in L2", {_REDUCED: SECTOR}),
+    Quantity("reductions", "added in L2", {"lts__t_sectors_srcunit_tex_op_red.sum": SECTOR}),
     Quantity(
         "local",
         "local memory",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 
 from ..diagnostics import AttnccError
@@ -52,13 +52,14 @@ class Compiler:
         with DaemonThreads(jobs()) as threads:
             begun: list[tuple[Trial, Future[Settled]]] = []
             while waiting or begun:
-                while waiting and len(begun) < jobs() and (self.clock() < ends or count < least):
+                while waiting and len(_running(begun)) < jobs() and (self.clock() < ends or count < least):
                     trial, count = waiting.pop(0), count + 1
                     begun.append((trial, threads.submit(self.make, self.kernel, trial.schedule)))
-                if begun:
-                    yield self._judged(*begun.pop(0))
-                else:
+                if not begun:
                     yield replace(waiting.pop(0), trouble=LATE)
+                wait(_running(begun), return_when=FIRST_COMPLETED)
+                while begun and begun[0][1].done():
+                    yield self._judged(*begun.pop(0))
 
     def _judged(self, trial: Trial, future: Future[Settled]) -> Trial:
         try:
@@ -71,6 +72,10 @@ class Compiler:
         prediction = self.model.predict(found.plan, resources)
         judged = replace(trial, plan=found.plan, prediction=prediction, resources=resources)
         return replace(judged, trouble=trouble, spills=bool(trouble))
+
+
+def _running(begun: Iterable[tuple[Trial, Future[Settled]]]) -> list[Future[Settled]]:
+    return [future for _, future in begun if not future.done()]
 
 
 def _order(trial: Trial) -> tuple[float, int]:

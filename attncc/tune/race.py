@@ -6,9 +6,10 @@ one again. The ratio of the middle one to the mean of the others is free of what
 then much too long (another process, an interrupt), so that medians of ratios count, with the intervals that order
 statistics give: these ask nothing of the distribution.
 
-`halve` finds the fastest: a few blocks for all, more for those whose interval touches the best's (successive halving,
-Jamieson and Talwalkar 2016). The fastest of many is fast by luck as well. So `confirm` holds it against the held launch
-in fresh blocks, and beside it a twin of the held launch, whose distance from 1 is the noise floor.
+`halve` finds the fastest: two blocks for all, after which those are out that lose by far in both; then more for those
+whose interval touches the best's (successive halving, Jamieson and Talwalkar 2016). The fastest of many is fast by luck
+as well. So `confirm` holds it against the held launch in fresh blocks, and beside it a twin of the held launch, whose
+distance from 1 is the noise floor.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from ..runtime.cuda.timing import CONFIDENCE, Launch, Windows, median_interval
 WINDOW_MS = 20.0  # of launches that are timed
 SETTLE_MS = 10.0  # of the same launches before them, which settle the clock
 WARM_S = 0.2  # until the clock is steady
-RUNGS = 5, 10, 20  # blocks of each candidate that is left; after each rung half of them go, or more
+GLANCE = 2  # blocks of each candidate, after which those go that lose by OBVIOUS in both
+RUNGS = 5, 10, 20  # blocks of each candidate that is left; after each rung at most half as many are left
 LOOKS = 15, 30, 60  # blocks of the two at the end; after each the matter may be settled
 SURE = 0.999  # confidence of a win
 LEAST_WIN = 0.005  # share of the time that a win must save: less isn't worth a line in a file
-OBVIOUS = 0.05  # of each block of the race: saves so much that a race which was cut short may be believed
+OBVIOUS = 0.05  # of each block of the race: who saves so much may be believed after a race that was cut short
 HELD, TWIN = "held", "twin"  # names that stand for the launch that is held, and for another of the same kernel
 
 
@@ -94,12 +96,14 @@ class Board:
 
 @dataclass
 class Timer:
-    """Takes blocks. `tick` is called after each window."""
+    """Takes blocks. `tick` is called after each window; `window_ms` and `settle_ms` are of each."""
 
     clocked: Clocked
     launches: dict[str, Launch]
     deadline: float
     tick: Callable[[], None] = lambda: None
+    window_ms: float = WINDOW_MS
+    settle_ms: float = SETTLE_MS
     _each: dict[str, float] = field(default_factory=dict)  # milliseconds of a launch, roughly
 
     def warm(self) -> None:
@@ -118,7 +122,7 @@ class Timer:
         return self.clocked.clock() + self._seconds(name) < self.deadline
 
     def _seconds(self, name: str) -> float:
-        known = [max(self._each.get(item, 0), WINDOW_MS + SETTLE_MS) for item in (HELD, name, HELD)]
+        known = [max(self._each.get(item, 0), self.window_ms + self.settle_ms) for item in (HELD, name, HELD)]
         return sum(known) / 1e3
 
     def _window(self, name: str) -> float:
@@ -127,7 +131,7 @@ class Timer:
             self.clocked.window(launch, 1)  # loads its machine code
             self._each[name] = self.clocked.window(launch, 1)
         each = max(self._each[name], 1e-4)
-        repeats, before = (max(1, round(length / each)) for length in (WINDOW_MS, SETTLE_MS))
+        repeats, before = (max(1, round(length / each)) for length in (self.window_ms, self.settle_ms))
         found = self.clocked.window(launch, repeats, before)
         self._each[name] = found
         self.tick()
@@ -136,11 +140,14 @@ class Timer:
 
 def halve(timer: Timer, board: Board, names: Sequence[str], seed: int = 0) -> list[str]:
     """Those that are left, the fastest first. Blocks that `board` has count. It ends early where time does."""
-    left, order = list(names), random.Random(seed)
+    left, most, order = list(names), len(names), random.Random(seed)
+    if _climb(timer, board, left, GLANCE, order):
+        left = _not_hopeless(board, left)
     for rung in RUNGS:
         if not _climb(timer, board, left, rung, order):
             break
-        left = _left(board, left)
+        most = (most + 1) // 2
+        left = _left(board, left)[:most]
         if len(left) == 1:
             break
     return ranked(board, left)
@@ -159,12 +166,18 @@ def _climb(timer: Timer, board: Board, names: Sequence[str], rung: int, order: r
     return True
 
 
+def _not_hopeless(board: Board, names: Sequence[str]) -> list[str]:
+    """Without those whose every block is slower by OBVIOUS than the slowest block of the best."""
+    found = ranked(board, names)
+    worst = min(max(board.ratios(found[0])), 1.0)
+    return [name for name in found if min(board.ratios(name)) <= (1 + OBVIOUS) * worst] or found[:1]
+
+
 def _left(board: Board, names: Sequence[str]) -> list[str]:
-    """Those whose interval touches that of the best, which the held launch may be, and of these the better half."""
+    """Those whose interval touches that of the best, which the held launch may be."""
     found = ranked(board, names)
     ends = min(board.interval(found[0])[1], 1.0)
-    near = [name for name in found if board.interval(name)[0] <= ends] or found[:1]
-    return near[: max(1, (len(found) + 1) // 2)]
+    return [name for name in found if board.interval(name)[0] <= ends] or found[:1]
 
 
 def ranked(board: Board, names: Iterable[str]) -> list[str]:
@@ -185,14 +198,18 @@ class Verdict:
 
 
 def confirm(timer: Timer, board: Board, name: str) -> Verdict:
-    """Holds a challenger against the held launch, in fresh blocks. TWIN is timed beside it, if it is there."""
+    """Holds a challenger against the held launch, in fresh blocks. TWIN is timed beside it, if it is there: in turns,
+    so that neighbouring blocks share a window, and no two of the same launch do."""
     names = [item for item in (name, TWIN) if item in timer.launches]
+    before: float | None = None
     for look in LOOKS:
         while lacking := [item for item in names if len(board.confirmed.get(item, ())) < look]:
             if not timer.has_time_for(name):
                 return judge(board, name)
             for item in lacking:
-                board.add("confirmed", item, timer.block(item))
+                block = timer.block(item, before)
+                before = block.after if len(lacking) > 1 else None
+                board.add("confirmed", item, block)
         found = judge(board, name)
         if found.wins or found.interval[1] < LEAST_WIN:
             return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import isqrt
 from typing import Any
 
@@ -51,14 +51,12 @@ class Work:
 
     @cached_property
     def qkv(self) -> tuple[Array, Array, Array]:
-        return synthetic.qkv(self.problem, self.dtype, np.random.default_rng(self.seed))
+        return _qkv(self.problem, self.dtype, self.seed)
 
     @cached_property
     def dout(self) -> Array:
         """The gradient of out."""
-        q, *_ = self.qkv
-        drawn: Array = np.random.default_rng(self.seed + 1).standard_normal(self.problem.out_shape, np.float32)
-        return drawn.astype(q.dtype)
+        return _dout(self.problem, self.qkv[0].dtype, self.seed + 1)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -80,6 +78,17 @@ class Work:
         )
         scalars = {name: value for name, value in self.given.items() if np.ndim(value) == 0}
         return replace(self, problem=sized, given=scalars)
+
+
+@lru_cache(maxsize=1)  # who counts bytes makes many calls of one problem, one after the other
+def _qkv(problem: Problem, dtype: str, seed: int) -> tuple[Array, Array, Array]:
+    return synthetic.qkv(problem, dtype, np.random.default_rng(seed))
+
+
+@lru_cache(maxsize=1)
+def _dout(problem: Problem, dtype: np.dtype[Any], seed: int) -> Array:
+    drawn: Array = np.random.default_rng(seed).standard_normal(problem.out_shape, np.float32)
+    return drawn.astype(dtype)
 
 
 def _smaller(problem: Problem, pairs: int) -> tuple[int, int]:

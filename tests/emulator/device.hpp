@@ -174,7 +174,8 @@ static T& shared_at(unsigned address, size_t alignment = sizeof(T)) {
 }
 
 /// Bytes that a kernel asked the L2 cache for by asynchronous copies and TMA, those that came to blocks of threads (more
-/// where a load is for both of a cluster), and those that it added to memory by vectors or fragments.
+/// where a load is for both of a cluster, where a box is filled with zeros, and by what blocks send each other), and
+/// those that it added to memory by vectors or fragments.
 struct Counts { long long read, arrived, added; };
 extern Counts counts;
 

@@ -16,7 +16,6 @@ from attncc.runtime.cuda.device import best_target
 from attncc.runtime.cuda.driver import driver
 from attncc.schedule.plan import Build
 from attncc.schedule.target import TARGETS
-from attncc.tune import race
 from attncc.tune.candidates import TunedKernel, first_plan, schedules, settings_of
 from attncc.tune.gpu import Gpu
 from attncc.tune.race import HELD, TWIN, Board, Timer, confirm, halve
@@ -55,17 +54,16 @@ def work_of(kernel: TunedKernel, problem: Problem) -> Work:
     return Work(kernel.variant, problem, kernel.build.dtype, kernel.build.pass_name, {})
 
 
-def test_a_schedule_never_beats_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schedule_never_beats_itself() -> None:
     """TRIES tries, each a race of three kernels of the same schedule, loaded apart, and a duel. Windows are short, so
     that the noise is larger than a user's."""
-    monkeypatch.setattr(race, "WINDOW_MS", 2.0)
-    monkeypatch.setattr(race, "SETTLE_MS", 1.0)
     kernel = tuned("forward")
     gpu = Gpu(work_of(kernel, Problem(2, 16, 16, 2048, 2048, 64, 64)), kernel)
     verdicts = []
     for number in range(TRIES):
         names = (HELD, TWIN, "a", "b", "c")
-        timer = Timer(gpu, {name: gpu.launch(kernel.with_schedule(None)) for name in names}, gpu.clock() + 60)
+        launches = {name: gpu.launch(kernel.with_schedule(None)) for name in names}
+        timer = Timer(gpu, launches, gpu.clock() + 60, window_ms=2.0, settle_ms=1.0)
         board = Board()
         timer.warm()
         first, *_ = halve(timer, board, ("a", "b", "c"), number)

@@ -4,12 +4,15 @@ Dao et al., "FlashAttention" (2022), Theorem 2, has two levels: HBM, and a chip 
 between them. So the theorem's bytes leave the L2 cache, and HBM sees each array about once, as long as what runs at one
 time fits that cache. Counted is what kernels load by `cp.async` and TMA, what they write, and what they add in fp32 to
 memory (a reduction that the L2 cache does). Not counted: the variant's inputs, parameters, tensor maps, instructions.
+
+What arrives at multiprocessors may be more than what leaves the L2 cache: a load may serve two of them, the blocks of a
+cluster send each other dS, and what TMA fills with zeros counts as well (`in_boxes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..mask.grid import Tally
 from .cost import RESULTS, STATE, Traffic, Workload, added, kv_outer_traffic
@@ -19,8 +22,8 @@ _SUM_BYTES = 4  # of an element of the sum of dQ
 
 @dataclass(frozen=True)
 class ChipTraffic:
-    """Bytes by the names of the kernels' arrays. `l2_reads` leave the L2 cache, `sm_reads` reach multiprocessors: more,
-    where a load serves both thread blocks of a cluster. `reductions`: added in the L2 cache."""
+    """Bytes by the names of the kernels' arrays. `l2_reads` leave the L2 cache, `sm_reads` reach multiprocessors.
+    `reductions`: added in the L2 cache."""
 
     l2_reads: Mapping[str, int] = field(default_factory=dict)
     sm_reads: Mapping[str, int] = field(default_factory=dict)
@@ -40,17 +43,28 @@ class ChipTraffic:
         """Where each load serves one thread block."""
         return cls(traffic.reads, traffic.reads, traffic.writes)
 
+    def in_boxes(self, whole: Mapping[str, int]) -> ChipTraffic:
+        """Where arrays come in boxes of TMA, of so many bytes in all: rows beyond the last and columns beyond the head
+        dim arrive as zeros, and counters know no difference."""
+        return replace(self, sm_reads={**self.sm_reads, **whole})
+
 
 def q_outer(
-    work: Workload, tallies: Iterable[Tally], splits: int = 1, heads_together: int = 1, cluster: int = 1
+    work: Workload,
+    tallies: Iterable[Tally],
+    splits: int = 1,
+    heads_together: int = 1,
+    cluster: int = 1,
+    *,
+    results: Iterable[str] = RESULTS,
 ) -> ChipTraffic:
     """FlashAttention-2's order, without the kernel that merges splits. In a `cluster` of two thread blocks each loads
-    half of the keys and values for both."""
+    half of the keys and values for both. `results`: what calls ask for."""
     heads, found = work.problem.num_heads, ChipTraffic()
     for tally in tallies:
         rows, keys = heads * tally.q_len, tally.live_keys // heads_together
         own, shared = work.moved({"q": rows * splits}), work.moved(dict.fromkeys(("k", "v"), keys))
-        written = dict.fromkeys(STATE, rows * splits) if splits > 1 else dict.fromkeys(RESULTS, rows)
+        written = dict.fromkeys(STATE, rows * splits) if splits > 1 else dict.fromkeys(results, rows)
         left = {name: size // cluster for name, size in shared.items()}
         found += ChipTraffic(own | left, own | shared, work.moved(written))
     return found
@@ -87,6 +101,8 @@ def keys_own(work: Workload, tallies: Iterable[Tally], blocks: KeyBlocks) -> Chi
         if blocks.paired:
             owned["k"] += keys * blocks.other_columns * work.element_bytes
         arriving = {name: size * (1 + blocks.paired) for name, size in passing.items()}
+        if blocks.paired:  # each block makes half of the columns of dQ, of the keys of both
+            arriving["dscores"] = tally.live * tally.block_q * tally.block_kv * work.element_bytes
         every_key = problem.num_kv_heads * problem.kv_len
         sums = {"partial_dq": aligned * blocks.dq_columns * _SUM_BYTES} if blocks.dq_columns else {}
         found += ChipTraffic(

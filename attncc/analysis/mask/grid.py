@@ -33,6 +33,7 @@ class Tally:
     live_keys: int  # of the tiles that aren't EMPTY
     live_rows: int
     used_keys: int  # of the kv tiles that some q tile of the head needs
+    used_tiles: int  # how many these are
 
     @property
     def live(self) -> int:
@@ -114,7 +115,8 @@ def tally(pieces: Iterable[TileGrid], num_heads: int) -> Tally:
         raise ValueError("no pieces")
     kinds[TileKind.EMPTY] = num_heads * -(-piece.q_len // piece.block_q) * used.shape[1] - sum(kinds.values())
     used_keys = int(used.sum(axis=0) @ _sizes(piece.kv_len, piece.block_kv, 0, used.shape[1]))
-    return Tally(piece.q_len, piece.block_q, piece.block_kv, kinds, live_keys, live_rows, used_keys)
+    blocks = piece.block_q, piece.block_kv
+    return Tally(piece.q_len, *blocks, kinds, live_keys, live_rows, used_keys, int(used.sum()))
 
 
 def _broadcast_sum(live: NDArray[np.bool_], axis: int, shape: tuple[int, ...]) -> NDArray[np.int64]:

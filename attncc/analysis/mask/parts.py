@@ -51,13 +51,16 @@ def _any_part(live: NDArray[np.bool_], tiles: tuple[int, int], parts: tuple[int,
     return np.asarray(by_part.any(axis=(2, 4)))
 
 
-def keys_from_first(rules: TileRules, environment: Environment, num_heads: int, blocks: tuple[int, int]) -> int:
-    """Keys that tiles of a sequence have, over all heads, where those of each block of queries begin with the first key
-    that its loop bounds name, and end with the tile that holds the last."""
+def keys_from_first(
+    rules: TileRules, environment: Environment, num_heads: int, blocks: tuple[int, int]
+) -> tuple[int, int]:
+    """The tiles of a sequence, and their keys, over all heads, where those of each block of queries begin with the
+    first key that its loop bounds name, and end with the tile that holds the last."""
     (q_len, kv_len), (block_q, block_kv) = (int(environment.symbols[name]) for name in ("q_len", "kv_len")), blocks
     q_first = np.arange(0, q_len, block_q)[:, None]
     rows = environment.with_symbols(q_first=q_first, q_last=np.minimum(q_first + block_q, q_len) - 1)
     begin, _, _, end = (evaluate(bound, rows) + 0 * q_first for bound in rules.bounds)
-    keys = np.minimum(-(-np.maximum(end - begin, 0) // block_kv) * block_kv, kv_len - begin)
-    heads = keys.shape[0] if keys.ndim == 3 else 1
-    return int(np.maximum(keys, 0).sum()) * (num_heads // heads)
+    tiles = -(-np.maximum(end - begin, 0) // block_kv)
+    keys = np.maximum(np.minimum(tiles * block_kv, kv_len - begin), 0)
+    repeats = num_heads // (keys.shape[0] if keys.ndim == 3 else 1)
+    return int(tiles.sum()) * repeats, int(keys.sum()) * repeats

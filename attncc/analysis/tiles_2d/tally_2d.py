@@ -58,7 +58,7 @@ def _fixed(rules: TileRules, environment: Environment, num_heads: int, blocks: B
         used |= live.any(axis=1)
         done += rows
     used_keys = int(used.sum(axis=0) @ kv_sizes)
-    return Tally(int(environment.symbols["q_len"]), *blocks, kinds, live_keys, live_rows, used_keys)
+    return Tally(int(environment.symbols["q_len"]), *blocks, kinds, live_keys, live_rows, used_keys, int(used.sum()))
 
 
 def _windows(rules: TileRules, environment: Environment, num_heads: int, blocks: Blocks, grid_2d: Grid2D) -> Tally:
@@ -80,4 +80,4 @@ def _windows(rules: TileRules, environment: Environment, num_heads: int, blocks:
     keys = alike * int((rows * across).sum()) * grid_2d.kv_columns
     q_sizes = in_tile(q_first, q_last, grid_2d.q_columns, grid_2d.width)
     live_rows = alike * int((down * across * q_sizes[:, None]).sum())
-    return Tally(int(environment.symbols["q_len"]), *blocks, kinds, keys, live_rows, keys)
+    return Tally(int(environment.symbols["q_len"]), *blocks, kinds, keys, live_rows, keys, live)

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from attncc.problem import Problem
 from attncc.resources import folder
 from attncc.runtime.cuda.driver import Device
 from attncc.runtime.store.store import Configuration
+from attncc.schedule.plan import KernelPlan
 from attncc.tune.work import Work
 from tests.unit.tune.specifications import VARIANT, tuned
 
@@ -61,12 +63,12 @@ def test_predicted_beside_measured(executable: Path) -> None:
     found = {row["name"]: row for row in told["rows"]}
     assert list(found) == ["hbm_reads", "hbm_writes", "l2_reads", "sm_reads", "sm_writes", "reductions", "local"]
     assert (told["plan"]["pass"], told["plan"]["target"], told["device"]) == ("forward", "sm_80", Gpu().device(0).name)
-    rows_bytes, lse = 2 * 256 * 64 * 2, 2 * 256 * 4
+    rows_bytes = 2 * 256 * 64 * 2
     assert found["hbm_reads"]["predicted"] == 3 * rows_bytes
-    assert found["hbm_writes"]["predicted"] == found["sm_writes"]["predicted"] == rows_bytes + lse
+    assert found["hbm_writes"]["predicted"] == found["sm_writes"]["predicted"] == rows_bytes  # the call asks for no lse
     # 1,000,000 of each counter: bytes, or sectors of 32 bytes, of local memory twice.
     assert found["hbm_reads"]["measured"] == 1_000_000
-    assert found["sm_reads"]["measured"] == 1_000_000 - 32_000_000  # what is added in L2 is no read
+    assert found["sm_reads"]["measured"] == 1_000_000
     assert found["l2_reads"]["measured"] == found["reductions"]["measured"] == 32_000_000
     assert found["local"] == {
         "kernel": "causal_forward", "name": "local", "predicted": 0, "measured": 64_000_000, "ratio": None
@@ -203,7 +205,32 @@ def test_reasons_of_clusters_and_of_halves_of_the_cache() -> None:
     assert len(told) == 1 and "half of the L2 cache" in told[0]
     assert not list(Reasons(forward, problem, 500 << 20, {}).of([Row("k", "hbm_reads", 100, 109)]))
     told = list(Reasons(backward, problem, 60 << 20, {}).of([Row("k", "l2_reads", 1000, 974)]))
-    assert len(told) == 1 and "lse and delta" in told[0]
+    assert len(told) == 1 and "answered by one read" in told[0]
+
+
+def test_reasons_of_sums_that_pass_by() -> None:
+    """O of FlashAttention-1's order, and the sum of dQ, are in fp32 and used again: with Q (and dO) of all heads they
+    are more than half of an H200's L2 cache in the calls whose HBM bytes were more than predicted."""
+    specification, _ = load_specification(folder("specs") / "full.attn", None, {})
+    target, cache = "sm_90a", 60 << 20
+
+    def told(plan: KernelPlan, heads: int, length: int, head_dim: int) -> list[str]:
+        problem = Problem(1, heads, heads, length, length, head_dim, head_dim)
+        return list(Reasons(plan, problem, cache, {}).of([Row("k", "hbm_reads", 100, 110)]))
+
+    for head_dim, fits in ((64, True), (128, False)):
+        plan = replace(specification.plans(Configuration("bf16", head_dim, head_dim), target)[0], loop="kv_outer")
+        assert bool(told(plan, 16, 4096, head_dim)) is not fits
+    keys, *_ = specification.backward_candidates(Configuration("bf16", 128, 128), target)
+    assert "half of the L2 cache" in " ".join(told(keys.first, 8, 4096, 128))
+    assert not told(keys.first, 4, 4096, 128)
+
+
+def test_reasons_of_narrow_rows() -> None:
+    specification, _ = load_specification(folder("specs") / "full.attn", None, {})
+    plan, *_ = specification.plans(Configuration("bf16", 32, 32), "sm_90a")
+    found = Reasons(plan, Problem(1, 1, 1, 4096, 4096, 32, 32), 60 << 20, {}).of([Row("k", "l2_reads", 100, 145)])
+    assert "rows of 64 bytes in boxes 128 bytes wide" in " ".join(found)
 
 
 def test_launches_of_one_kernel_are_added_up() -> None:

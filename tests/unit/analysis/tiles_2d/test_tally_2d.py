@@ -55,8 +55,9 @@ def test_tiles_2d(lines, grid_2d: Grid2D, blocks: tuple[int, int], slab: int, mo
                 if pairs.any():
                     keys, rows = keys + kv_tile.size, rows + q_tile.size
                     used[h, kv_tile] = True
+    tiles = sum(bool(used[h, kv_tile].any()) for h in range(HEADS) for kv_tile in of_kv)
     assert counted(analyse_tiles_2d(variant, *blocks, grid_2d), blocks, grid_2d) == Tally(
-        LENGTHS[0], *blocks, kinds, keys, rows, int(used.sum())
+        LENGTHS[0], *blocks, kinds, keys, rows, int(used.sum()), tiles
     )
 
 
