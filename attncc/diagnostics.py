@@ -128,12 +128,12 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
 
 
 # "write `x`", "did you mean `x`?", "compare it: `x`", and what else there is to choose behind a comma.
-_SUGGESTED = re.compile(r"[^`]*?(?:write|mean|as|is|it:|tag) `((?:(?!\.\.\.)[^`…])+)`(?:\?|(?:, | for ).*)?")
+_SUGGESTED = r"[^`]*?(?:write|mean|as|is|it:|tag) `((?:(?!\.\.\.)[^`…])+)`(?:\?|(?:, | for ).*)?"
 
 
 def suggested(help: str, span: Span | None) -> Edit | None:
     """The edit that a help text asks for, where one piece of code in place of the span is all there is to do."""
-    found = _SUGGESTED.fullmatch(help)
+    found = re.fullmatch(_SUGGESTED, help)
     return None if span is None or found is None else Edit(span, found[1])
 
 

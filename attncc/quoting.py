@@ -10,7 +10,8 @@ import json
 import re
 from typing import Any
 
-_CODING = re.compile(r"coding(?=[:=])")
+# Patterns are compiled when they are first used: calls need none of them.
+_CODING = r"coding(?=[:=])"
 
 
 def printable(text: str) -> str:
@@ -35,7 +36,7 @@ def printable_lines(text: str) -> str:
 
 def python_comment(text: str) -> str:
     """What may stand behind `#`, also in the first lines of a file, where Python looks for an encoding."""
-    return _CODING.sub(r"coding ", printable(text))
+    return re.sub(_CODING, r"coding ", printable(text))
 
 
 def python_docstring(text: str) -> str:
@@ -64,16 +65,17 @@ def json_text(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent)
 
 
-_INLINE = re.compile(r"([\\`*_\[\]<>|&~])")
-_AT_LINE_START = re.compile(r"^(?=[#+=-])|(?<=^\d)(?=[.)])|(?<=^\d\d)(?=[.)])", re.M)
-_CODE = re.compile(r"`((?:[^`\n]|\n(?![^\S\n]*\n))+)`")
+_INLINE = r"([\\`*_\[\]<>|&~])"
+_AT_LINE_START = r"(?m)^(?=[#+=-])|(?<=^\d)(?=[.)])|(?<=^\d\d)(?=[.)])"
+_CODE = r"`((?:[^`\n]|\n(?![^\S\n]*\n))+)`"
 
 
 def markdown(text: str) -> str:
     """Paragraphs of Markdown in which all stands for itself, but for pairs of backquotes: these hold code, as in
     comments of specs."""
     lines = "\n".join(line.strip() for line in printable_lines(text).split("\n"))
-    plain, code = _CODE.split(lines)[::2], _CODE.split(lines)[1::2]
-    shown = [_INLINE.sub(r"\\\1", piece) for piece in plain]
+    pieces = re.split(_CODE, lines)
+    plain, code = pieces[::2], pieces[1::2]
+    shown = [re.sub(_INLINE, r"\\\1", piece) for piece in plain]
     spans = [f"`{' '.join(item.split())}`" for item in code]
-    return _AT_LINE_START.sub(r"\\", "".join(a + b for a, b in zip(shown, [*spans, ""], strict=True)))
+    return re.sub(_AT_LINE_START, r"\\", "".join(a + b for a, b in zip(shown, [*spans, ""], strict=True)))

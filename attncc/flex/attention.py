@@ -106,10 +106,6 @@ def _number(device: Any, value: Any, learnable: bool) -> Any:
 
 def attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> Any:
     """A call. torch.compile keeps it in its graph as an operator, unless a `fallback` may be needed."""
-    if mods.found is not None and not torch.compiler.is_dynamo_compiling():
-        result = _again(query, key, value, mods.found, options)
-        if result is not None:
-            return result
     query, key, value = [_with_rows(item) for item in _autocast(query, key, value)]
     if not torch.compiler.is_dynamo_compiling():
         return _attend(query, key, value, mods, options)
@@ -130,12 +126,12 @@ def attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> An
 
 
 class _Known(NamedTuple):
-    """What was found for a call of some options: its kernel, and how its inputs are found."""
+    """What was found for a plain call of some scale: its kernel, and how its inputs are found."""
 
     kernel: Any
     entry: Entry
     tensors: Sequence[Any]
-    device: Any
+    number: Any  # see `Entry.inputs`
 
 
 _OTHERS = Arguments(None, None, None, {})[5:]  # arguments of a kernel behind the scale: their defaults
@@ -146,14 +142,15 @@ def _is_plain(options: Options) -> bool:
     return options.sink is None and options == Options(options.scale, enable_gqa=True)
 
 
-def _again(query: Any, key: Any, value: Any, found: dict[Any, Any], options: Options) -> Any:
-    """The call by what was found for one with the same mods and options, if the kernel knows its form too: then it
-    differs from calls that were judged in the contents of tensors alone. Else None."""
-    known = found.get((options, torch.is_grad_enabled())) if options.sink is None else None
+def again(query: Any, key: Any, value: Any, found: dict[Any, Any], scale: Any) -> Any:
+    """A plain call (no sink, no dropout) by what was `found` for one with the same mods and scale, if the kernel knows
+    its form too: then it differs from calls that were judged in the contents of tensors alone. Else None. Not for
+    Dynamo to follow."""
+    known = found.get((scale, torch.is_grad_enabled()))
     if known is None:
         return None
-    inputs = known.entry.inputs(known.tensors, partial(_number, known.device))
-    return None if inputs is None else known.kernel.again((query, key, value, inputs, options.scale, *_OTHERS))
+    inputs = known.entry.inputs(known.tensors, known.number)
+    return None if inputs is None else known.kernel.again((query, key, value, inputs, scale, *_OTHERS))
 
 
 def _beside_mods(options: Options) -> dict[str, Any]:
@@ -212,7 +209,8 @@ def _attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> A
             raise
         return _by_torch(query, key, value, mods, options)
     if tensors is not None and mods.found is not None and _is_plain(options):
-        mods.found[options, torch.is_grad_enabled()] = _Known(kernel, entry, tensors, query.device)
+        known = _Known(kernel, entry, tensors, partial(_number, query.device))
+        mods.found[options.scale, torch.is_grad_enabled()] = known
     inputs |= inputs_of_settings(entry.traced, **given)
     result = kernel(query, key, value, scale=options.scale, return_lse=options.wants_lse, **inputs)
     out, lse = result if options.wants_lse else (result, None)

@@ -21,7 +21,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import and_masks, causal_mask_function, padding_mask_function, prepare_padding_mask
 
-from ..flex.attention import attend
+from ..flex.attention import again, attend
 from ..flex.call import Mods, Options
 from ..problem.refusal import refused
 from .mods import of_tensor, score_mod_of
@@ -180,25 +180,39 @@ def attention(  # noqa: PLR0917  (transformers' order)
     if given.get("cache") is not None:
         help = "`with paged(model):` has them, from attncc.integrations.transformers"
         raise refused("A714", "paged caches have a context of their own", expected="no cache=", came="one", help=help)
-    causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
-    if isinstance(attention_mask, Mask) and key.shape[2] > attention_mask.shape[-1]:
-        what = f"{attention_mask.model} adds keys after its mask was made"
-        lengths = f"kv_len {attention_mask.shape[-1]}", str(key.shape[2])
-        raise refused("A714", what, expected=lengths[0], came=lengths[1], help=_EAGER)
-    mods = _mods(attention_mask, causal and query.shape[2] > 1, softcap, position_bias)
-    options = Options(scale=scaling, enable_gqa=True, sink=s_aux, dropout=dropout)
-    out = attend(query, key, value, mods, options)
+    found = None
+    if isinstance(attention_mask, Mask):
+        _check_length(attention_mask, key)
+        if position_bias is None and not torch.compiler.is_compiling():  # Dynamo would guard what is kept
+            found = attention_mask.found.setdefault(softcap, {})
+    out = None
+    if found and s_aux is None and dropout == 0:
+        out = again(query, key, value, found, scaling)
+    if out is None:
+        causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+        mods = _mods(attention_mask, causal and query.shape[2] > 1, softcap, position_bias, found)
+        options = Options(scale=scaling, enable_gqa=True, sink=s_aux, dropout=dropout)
+        out = attend(query, key, value, mods, options)
     return out.transpose(1, 2).contiguous(), None
 
 
-def _mods(attention_mask: Any, causal: bool, softcap: float | None, position_bias: torch.Tensor | None) -> Mods:
+def _check_length(mask: Mask, key: torch.Tensor) -> None:
+    if key.shape[2] > mask.shape[-1]:
+        what = f"{mask.model} adds keys after its mask was made"
+        lengths = f"kv_len {mask.shape[-1]}", str(key.shape[2])
+        raise refused("A714", what, expected=lengths[0], came=lengths[1], help=_EAGER)
+
+
+def _mods(
+    attention_mask: Any,
+    causal: bool,
+    softcap: float | None,
+    position_bias: torch.Tensor | None,
+    found: dict[Any, Any] | None,
+) -> Mods:
     """The functions of a layer. What they are is found once for a mask, unless scores are added to."""
     bias = attention_mask if isinstance(attention_mask, torch.Tensor) and attention_mask.dtype != torch.bool else None
     score_mod = score_mod_of(softcap, bias, position_bias)
-    looks_again = position_bias is not None or torch.compiler.is_compiling()  # Dynamo would guard what is kept
-    if isinstance(attention_mask, Mask) and not looks_again:
-        found = attention_mask.found.setdefault(softcap, {})
-        return Mods(score_mod, mask_mod=attention_mask.mask_mod, found=found)
     if isinstance(attention_mask, BlockMask):
-        return Mods(score_mod, mask_mod=attention_mask.mask_mod)
+        return Mods(score_mod, mask_mod=attention_mask.mask_mod, found=found)
     return Mods(score_mod, mask_mod=of_tensor(attention_mask, causal))

@@ -21,7 +21,7 @@ from .kept import Kept
 from .overlap import elements_meet, shares_memory
 from .problem import Problem, Sequence
 from .quantized import kv_dtype, scales_of_keys
-from .refusal import masked, not_an_array, refused
+from .refusal import is_masked, masked, not_an_array, refused
 from .shared_prefix import check_prefix
 from .strides import zeros_like
 from .values import check_arrays, check_values, know_sequences, saturated
@@ -176,7 +176,7 @@ def array_facts(name: str, value: Any) -> ArrayFacts:
     """The facts of a NumPy array; A622 for anything else, and for a masked one."""
     if not isinstance(value, np.ndarray):
         raise not_an_array(name, type(value), "an array, as q is")
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         raise masked(name)
     strides = tuple(stride // max(value.itemsize, 1) for stride in value.strides)
     return ArrayFacts(value.shape, strides, str(value.dtype), "cpu")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 from ..diagnostics import AttnccError, Diagnostic
 from .facts import ArrayFacts
 
@@ -33,6 +36,12 @@ def mixed(name: str, kind: type) -> AttnccError:
         came=type_text(kind),
         help="exchange it without a copy: torch.from_dlpack, cupy.from_dlpack, numpy.from_dlpack",
     )
+
+
+def is_masked(array: Any) -> bool:
+    """Whether it is a masked array of NumPy. There is none where its module isn't loaded, which would take a
+    quarter of a first call."""
+    return isinstance(array, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ()))
 
 
 def masked(name: str) -> AttnccError:

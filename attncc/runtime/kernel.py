@@ -125,8 +125,12 @@ class Kernel:
         if k_new is not None or v_new is not None or rotary is not None:
             where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale
             q = self.appended(q, k, v, (k_new, v_new, rotary, interleaved), *where)
-        cache = kv_lens, block_table, q_offset, k_scale, v_scale, shared_prefix
-        given = (q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, *cache, seed, out, return_lse)
+        # fmt: off
+        given = (  # one tuple at once: to put others into it takes as long as two pointers
+            q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv,
+            kv_lens, block_table, q_offset, k_scale, v_scale, shared_prefix, seed, out, return_lse,
+        )
+        # fmt: on
         return self.called(given, stream)
 
     def appended(  # noqa: PLR0917  (as the call has them, by position: packages do so)
@@ -264,9 +268,12 @@ class Kernel:
             self._backward = BackwardLauncher(self._store)
         return run_backward(self._store, self._backward, arguments, stream)
 
-    def backward_again(self, arguments: BackwardArguments) -> Gradients | None:
+    def backward_again(  # noqa: PLR0917  (see `BackwardLauncher.again`)
+        self, call: Given, dout: Array, out: Array | None, lse: Array | None, dlse: Array | None, deterministic: bool
+    ) -> list[Array] | None:
         """The gradients of a call on a GPU whose form is known, on the current stream; None for any other."""
-        return None if self._backward is None else self._backward.again(arguments)
+        launcher = self._backward
+        return None if launcher is None else launcher.again(call, dout, out, lse, dlse, deterministic)
 
     def _run(self, call: Arguments, stream: Any) -> Any:
         if not is_traced():

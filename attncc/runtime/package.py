@@ -79,12 +79,21 @@ _opened: dict[str, Kernel] = {}  # on their way to their packages
 
 
 def _open(token: str, file: str) -> None:
+    """Python doesn't collect garbage meanwhile: the imports make 12,000 objects, which all stay. So many often start a
+    full collection, and that takes longer than the imports where torch is loaded."""
+    import gc
     from pathlib import Path
 
-    from .kernel import Kernel
-    from .store.package_store import PackageStore
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        from .kernel import Kernel
+        from .store.package_store import PackageStore
 
-    _opened[token] = Kernel(PackageStore(Path(file).parent))
+        _opened[token] = Kernel(PackageStore(Path(file).parent))
+    finally:
+        if collects:
+            gc.enable()
 
 
 # What torch.compile is told with `torch.compiler.assume_constant_result`: to run the function and not look into it.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ...problem import bind
+from ...problem.call_arguments import Arguments, Given
 from ...problem.gradients import Gradients, Results, bind_results
 from ...problem.refusal import mixed
 from ..frameworks.arrays import framework_of
-from ..frameworks.framework import Array, DeviceFramework, Guard, Observer
+from ..frameworks.framework import Array, DeviceFramework, Observer
 from ..store.loaded_kernels import KernelLoader
 from ..store.store import KernelStore
 from .backward_arguments import BackwardArguments
@@ -18,7 +17,7 @@ from .backward_form import BackwardForm, BackwardPlaces
 from .backward_prepare import BackwardPrepared, prepare_backward
 from .configurations import configuration_of
 from .narrowed import copies
-from .operands import SEED, Key, Reader, Roles, call_of, check_host_numbers, misaligned
+from .operands import SEED, Key, Reader, Result, Roles, call_of, check_host_numbers, misaligned
 from .written_reader import Read
 
 _MOST_PREPARED = 1024  # forms of calls that are kept; at one more all are dropped, to be made again as they come
@@ -30,10 +29,6 @@ class _Known(NamedTuple):
     """A form of call that came twice in a row, and how its calls are read."""
 
     read: Read
-    alike: Guard  # of dout, and of out, lse and dlse where they are given
-    take: Callable[[BackwardArguments], tuple[Array, ...]]  # these
-    places: tuple[int, ...]  # their operands
-    absent: tuple[bool, ...]  # whether out, lse and dlse aren't given
     deterministic: bool
     reader: Reader
     roles: Roles
@@ -55,28 +50,25 @@ class BackwardLauncher:
         self._last: Key | None = None
         self._known: _Known | None = None
 
-    def again(self, given: BackwardArguments) -> Gradients | None:
-        """As `run`, for a call of the form that is known; None for any other."""
+    def again(  # noqa: PLR0917  (as `BackwardArguments` has them: to make one would take longer than to read it)
+        self, call: Given, dout: Array, out: Array | None, lse: Array | None, dlse: Array | None, deterministic: bool
+    ) -> list[Array] | None:
+        """As `run`, for a call of the form that is known; None for any other. They follow each other: dq, dk, dv, then
+        those of inputs."""
         known = self._known
-        if known is None or given.deterministic is not known.deterministic:
+        if known is None or deterministic is not known.deterministic:
             return None
-        values = known.read(given.call)
+        values = known.read(call, out, lse, dout, dlse)
         if values is None:
-            return None
-        arrays = known.take(given)
-        if (given.out is None, given.lse is None, given.dlse is None) != known.absent or not known.alike(*arrays):
-            return None
-        values += (None, None)
-        unaligned = 0
-        for place, array in zip(known.places, arrays, strict=True):
-            values[place] = pointer = known.framework.pointer(array)
-            unaligned |= pointer
-        if unaligned & _ALIGNMENT_MASK:
             return None
         self._last = None
         if known.roles.take_numbers is not None and known.roles.take_numbers(values) != known.roles.checked:
             known.reader.check(known.roles, values)
-        return _launch(known.framework, known.ordinal, given, values, known.prepared)
+        prepared = known.prepared
+        copied = None
+        if prepared.packs or prepared.narrowed:
+            copied = BackwardArguments(Arguments(*call), dout, out, lse, dlse, deterministic)
+        return _launch(known.framework, known.ordinal, copied, values, prepared)
 
     def run(self, framework: DeviceFramework, ordinal: int, given: BackwardArguments) -> Gradients:
         """The gradients, queued on the framework's current stream. AttnccError before any launch."""
@@ -100,26 +92,16 @@ class BackwardLauncher:
         elif roles.take_numbers is not None and roles.take_numbers(values) != roles.checked:
             reader.check(roles, values)
         if not unaligned and key == self._last:
-            read, alike = reader.written(given.call, key[0], roles), observer.guard(list(results.values()))
-            if read is not None and alike is not None:
-                self._known = _Known(
-                    read,
-                    alike,
-                    attrgetter(*results) if len(results) > 1 else lambda given: (given.dout,),
-                    tuple(self._places.results[name] for name in results),
-                    (given.out is None, given.lse is None, given.dlse is None),
-                    given.deterministic,
-                    reader,
-                    roles,
-                    prepared,
-                    framework,
-                    ordinal,
-                )
+            beside = [Result(place, name, getattr(given, name)) for name, place in self._places.results.items()]
+            read = reader.written(given.call, key[0], roles, new=True, results=beside)
+            if read is not None:
+                self._known = _Known(read, given.deterministic, reader, roles, prepared, framework, ordinal)
         self._last = key
         values += (None, None)
         for name, place in self._places.results.items():
             values[place] = by_name.get(name)
-        return _launch(framework, ordinal, given, values, prepared)
+        dq, dk, dv, *inputs = _launch(framework, ordinal, given, values, prepared)
+        return Gradients(dq, dk, dv, dict(zip(prepared.learnable, inputs, strict=True)))
 
     def load(self, ordinal: int) -> None:
         """Loads all kernels of the backward pass on a GPU now, as a first call would."""
@@ -149,16 +131,14 @@ class BackwardLauncher:
 
 
 def _launch(
-    framework: DeviceFramework, ordinal: int, given: BackwardArguments, values: list[Any], prepared: BackwardPrepared
-) -> Gradients:
-    temporary: list[Array] = []
-    if prepared.packs:
-        named = {"q": given.call.q, "k": given.call.k, "v": given.call.v, **given.results}
-        for name, operand, columns in prepared.packs:
-            temporary.append(framework.packed(named[name], columns))
-            values[operand] = framework.pointer(temporary[-1])
-    if prepared.narrowed:
-        temporary += copies(framework, given.call, prepared.narrowed, values)
+    framework: DeviceFramework,
+    ordinal: int,
+    copied: BackwardArguments | None,
+    values: list[Any],
+    prepared: BackwardPrepared,
+) -> list[Array]:
+    """dq, dk, dv, and the gradients of inputs in their order. `copied` is the call, where some of it is to be."""
+    temporary = [] if copied is None else _copies(framework, copied, values, prepared)
     made = [new() for new in prepared.new_outputs]
     sums = [new() for new in prepared.new_sums]
     values += map(framework.pointer, [*made, *sums])
@@ -170,18 +150,42 @@ def _launch(
         values[SEED] &= _SEED_MASK
     stream = framework.current_stream(ordinal)
     prepared.launches.start(stream, values, base)
-    inputs = {}
-    for name, new, total in zip(prepared.learnable, prepared.new_inputs, sums, strict=True):
-        inputs[name] = total if new is None else new()
+    if prepared.ends:
+        made += _ended(framework, made, sums, temporary, prepared)
+    if temporary:
+        framework.release(temporary, ordinal)
+    return made
+
+
+def _copies(
+    framework: DeviceFramework, given: BackwardArguments, values: list[Any], prepared: BackwardPrepared
+) -> list[Array]:
+    """The copies that a call needs first; their pointers go to `values`."""
+    made: list[Array] = []
+    named = {"q": given.call.q, "k": given.call.k, "v": given.call.v, **given.results}
+    for name, operand, columns in prepared.packs:
+        made.append(framework.packed(named[name], columns))
+        values[operand] = framework.pointer(made[-1])
+    return [*made, *copies(framework, given.call, prepared.narrowed, values)]
+
+
+def _ended(
+    framework: DeviceFramework,
+    made: list[Array],
+    sums: list[Array],
+    temporary: list[Array],
+    prepared: BackwardPrepared,
+) -> list[Array]:
+    """The gradients of inputs, in their type; dq, dk and dv of what all sequences share become sums over these."""
+    inputs = []
+    for new, total in zip(prepared.new_inputs, sums, strict=True):
+        inputs.append(total if new is None else new())
         if new is not None:
-            framework.assign(inputs[name], total)
+            framework.assign(inputs[-1], total)
             temporary.append(total)
     for number, new in enumerate(prepared.new_totals):
         if new is not None:
             temporary.append(made[number])
             made[number] = new()
             framework.add_up(made[number], temporary[-1])
-    if temporary:
-        framework.release(temporary, ordinal)
-    dq, dk, dv = made
-    return Gradients(dq, dk, dv, inputs)
+    return inputs

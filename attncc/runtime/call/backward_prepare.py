@@ -51,6 +51,7 @@ class BackwardPrepared:
     new_sums: tuple[Callable[[], Array], ...]  # of each of them, fp32
     new_inputs: tuple[Callable[[], Array] | None, ...]  # where it has another type: what the sum is copied to
     new_workspace: Callable[[], Array] | None
+    ends: bool  # whether anything is left to do behind the launches
 
 
 def prepare_backward(
@@ -69,6 +70,7 @@ def prepare_backward(
     learnable = [item for item in kernels.plans[0].variant.inputs if item.learnable]
     shapes = [shape_of(form.call, item) for item in learnable]
     call, words = form.call, (preparation.workspace.size // _WORD_BYTES,)
+    shared = any(gradients[name].shape[:-1] != facts.shape[:-1] for name, facts in _operands(call))
     return BackwardPrepared(
         kernels,
         launches,
@@ -91,6 +93,7 @@ def prepare_backward(
             for item, shape in zip(learnable, shapes, strict=True)
         ),
         framework.allocator(words, "float32", ordinal) if words[0] else None,
+        bool(learnable) or shared,
     )
 
 

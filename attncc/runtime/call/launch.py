@@ -118,7 +118,7 @@ class Launcher:
             self._prepared[key] = prepared
         elif prepared is before and prepared is not self._tried:
             self._know(given, key, reader, roles, prepared)
-        return _checked(given, values, reader, roles, prepared)
+        return _checked(reader, roles, prepared, given, values)
 
     def judge(self, framework: DeviceFramework, call: Arguments) -> None:
         """AttnccError for what is wrong with a call. Nothing is launched, or kept."""
@@ -156,7 +156,7 @@ class Launcher:
         self._tried = prepared
         read = reader.written(given, key, roles)
         if read is not None:
-            self._known = _Known(read, partial(_checked, reader=reader, roles=roles, prepared=prepared))
+            self._known = _Known(read, _run(reader, roles, prepared))
             self._tried_recorded = None
 
     def _know_recorded(  # noqa: PLR0917
@@ -179,7 +179,7 @@ class Launcher:
         def prepare(call: Arguments) -> Run:
             prepared = self._prepared.get((_RECORDED, key)) or self._prepare(framework, ordinal, call, values)
             self._prepared[_RECORDED, key] = prepared
-            return partial(_checked, reader=reader, roles=roles, prepared=prepared)
+            return _run(reader, roles, prepared)
 
         run = None if read is None else self._recorder.recorded_form(call, prepare)
         if read is not None and run is not None:
@@ -206,18 +206,25 @@ class Launcher:
         return facts, configuration, bind(self._signatures[configuration], facts)
 
 
+def _run(reader: Reader, roles: Roles, prepared: Prepared) -> Run:
+    """What launches calls of a form: without a look at their numbers and pointers, where there is nothing to check."""
+    if roles.take_numbers is None and prepared.spans is None:
+        return partial(_launch, prepared)
+    return partial(_checked, reader, roles, prepared)
+
+
 def _checked(
-    given: Given, values: list[Any], reader: Reader, roles: Roles, prepared: Prepared
+    reader: Reader, roles: Roles, prepared: Prepared, given: Given, values: list[Any]
 ) -> Array | tuple[Array, Array]:
     """Launches a call of a form that was prepared, once its numbers and pointers are found good."""
     if roles.take_numbers is not None and roles.take_numbers(values) != roles.checked:
         reader.check(roles, values)
     if prepared.spans is not None:
         check_spans(prepared.spans, values)
-    return _launch(given, values, prepared)
+    return _launch(prepared, given, values)
 
 
-def _launch(given: Given, values: list[Any], prepared: Prepared) -> Array | tuple[Array, Array]:
+def _launch(prepared: Prepared, given: Given, values: list[Any]) -> Array | tuple[Array, Array]:
     framework, ordinal = prepared.framework, prepared.kernels.device.ordinal
     own_out = out = given[_OUT]
     lse = None
@@ -227,7 +234,7 @@ def _launch(given: Given, values: list[Any], prepared: Prepared) -> Array | tupl
     if prepared.new_lse is not None:
         lse = prepared.new_lse()
         values[LSE] = framework.pointer(lse)
-    temporary = _copied(given, values, prepared)
+    temporary = _copied(given, values, prepared) if prepared.copies else []
     stream = framework.current_stream(ordinal)
     base = 0
     kept = prepared.kept if stream in LEGACY_STREAM else None

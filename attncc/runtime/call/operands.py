@@ -43,6 +43,14 @@ Key = tuple[Any, ...]  # of a form of call
 Kinds = tuple[Any, ...]  # of a call's operands: the types of the arguments, or HostNumber, _ARRAY, _UNFIT
 
 
+class Result(NamedTuple):
+    """What a backward call has beside the operands of the forward call: its results, and gradients of these."""
+
+    place: int  # among the operands
+    name: str
+    array: Any  # None where it isn't given
+
+
 class HostNumber(NamedTuple):
     """A number that came in a 0-d array on the CPU, or as a NumPy scalar."""
 
@@ -111,19 +119,28 @@ class Reader:
         aligned = misaligned(values) if unaligned else ()
         return values, (forms, roles, options, count, aligned), roles
 
-    def written(self, given: Given, key: Key, roles: Roles, *, new: bool = False) -> Read | None:
+    def written(
+        self, given: Given, key: Key, roles: Roles, *, new: bool = False, results: Sequence[Result] = ()
+    ) -> Read | None:
         """A function for calls of the form that this one has. None if nothing tells quickly which others have it; or
-        not yet, unless it is to be a `new` one."""
+        not yet, unless it is to be a `new` one.
+
+        It takes the `results` of a backward call beside the call, in their order.
+        """
         values, options, count = self._take(given)
-        alike = self._observer.guard(roles.take_arrays(values), new=new)
+        arrays = [*roles.take_arrays(values), *(item.array for item in results if item.array is not None)]
+        alike = self._observer.guard(arrays, new=new)
         numbers = (kind for number, kind in enumerate(roles.kinds) if number not in roles.arrays)
         if alike is None or key[-1] or not _PLAIN.issuperset(numbers):
             return None
-        operands = tuple(
+        operands = [
             Operand(name, ARRAY if number in roles.arrays else kind.__name__, number >= INPUTS)
             for number, (name, kind) in enumerate(zip(self._names, roles.kinds, strict=True))
-        )
-        return maker(operands, _ALIGNMENT_MASK)(alike, count, options, self._framework.pointer)
+        ]
+        for item in results:
+            how = NoneType.__name__ if item.array is None else ARRAY
+            operands[item.place : item.place + 1] = [Operand(item.name, how, is_result=True)]
+        return maker(tuple(operands), _ALIGNMENT_MASK, len(alike.modes))(alike, count, options, self._framework.pointer)
 
     def check(self, roles: Roles, values: Sequence[Any]) -> None:
         """Checks the numbers of a call: the seed, the scale and scalar inputs. AttnccError A6xx."""

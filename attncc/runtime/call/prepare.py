@@ -64,6 +64,7 @@ class Prepared:
     stages_out: bool  # the caller's `out` isn't aligned: computed elsewhere, then copied
     spans: Spans | None  # where the caller's `out` and what is read lie, if there is such an `out`
     by_key_head: tuple[int, str, int] | None  # what `framework.by_key_head` takes, where a launch reads q so
+    copies: bool  # whether operands are copied first, for any of these reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ def prepare(framework: DeviceFramework, kernels: LoadedKernels, form: CallForm, 
         stages_out,
         spans,
         by_key_head,
+        bool(packs or narrowed or by_key_head),
     )
 
 

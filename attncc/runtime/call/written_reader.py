@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from ...problem.call_arguments import OPTIONS, Arguments
 
-# Reads the arguments of a call (`Given`): its pointers and numbers by operand. None if it is of another form.
-Read = Callable[[Any], list[Any] | None]
+# Reads the arguments of a call (`Given`), and of a backward call its results: its pointers and numbers by operand. None
+# if it is of another form.
+Read = Callable[..., list[Any] | None]
 
 ARRAY = "array"  # how an operand is given: as an array of q's framework, or by the name of its type
 _ABSENT = "NoneType"
@@ -19,12 +20,14 @@ _ARGUMENTS = ", ".join(Arguments._fields)
 _RESULTS = ("lse", "counter", "prefix_q")  # operands that no argument brings
 
 _SOURCE = """
-def made(alike, count, options, pointer):
+def made(guard, count, options, pointer):
     {same_options} = options
-    def read(given):
+    alike, modes = guard
+    {modes}
+    def read(given{results}):
         {arguments} = given
         {inputs}
-        if len(inputs) != count{other_options}{other_types}:
+        if len(inputs) != count{other_options}{other_types}{other_modes}:
             return None
         if not alike({arrays}):
             return None
@@ -46,10 +49,16 @@ class Operand(NamedTuple):
     name: str
     given: str  # how
     is_input: bool = False
+    is_result: bool = False  # of the forward call, or a gradient of one: it comes beside the call
 
     @property
     def variable(self) -> str:
-        return f"input_{self.name}" if self.is_input else self.name
+        return f"input_{self.name}" if self.is_input else f"result_{self.name}" if self.is_result else self.name
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether its address has to be a multiple of 16."""
+        return self.is_result or (self.name in _TILED and not self.is_input)
 
 
 @cache
@@ -63,24 +72,28 @@ def taker(names: tuple[str, ...], inputs: tuple[str, ...]) -> Callable[[Any], tu
 
 
 @cache
-def maker(operands: tuple[Operand, ...], misaligned: int) -> Callable[..., Read]:
-    """Makes such functions, for forms whose operands are given like this. Pointers of q, k, v and out have none of the
-    bits `misaligned`.
+def maker(operands: tuple[Operand, ...], misaligned: int, modes: int = 0) -> Callable[..., Read]:
+    """Makes such functions, for forms whose operands are given like this. Pointers of q, k, v, out and results have
+    none of the bits `misaligned`.
 
-    It takes what else tells a form: a guard of its arrays, the number of inputs and the options; and what gives an
-    array's pointer.
+    It takes what else tells a form: a guard of its arrays, with so many `modes`, the number of inputs and the options;
+    and what gives an array's pointer.
     """
     arrays = [item for item in operands if item.given == ARRAY]
     others = [item for item in operands if item.given != ARRAY and item.variable not in _RESULTS]
+    results = [item for item in operands if item.is_result]
     source = _SOURCE.format(
         arguments=_ARGUMENTS,
+        results="".join(f", {item.variable}" for item in results),
         same_options=", ".join(f"same_{name}" for name in OPTIONS),
         other_options="".join(f" or {name} is not same_{name}" for name in OPTIONS),
+        modes="; ".join(f"ask_{at}, was_{at} = modes[{at}]" for at in range(modes)) or "pass",
+        other_modes="".join(f" or ask_{at}() != was_{at}" for at in range(modes)),
         inputs="; ".join(f"{item.variable} = inputs.get({item.name!r})" for item in operands if item.is_input),
         other_types="".join(map(_other_type, others)),
         arrays=", ".join(item.variable for item in arrays),
         pointers="; ".join(f"{item.variable} = pointer({item.variable})" for item in arrays),
-        tiled=" | ".join(item.variable for item in arrays if item.variable in _TILED),
+        tiled=" | ".join(item.variable for item in arrays if item.is_aligned),
         misaligned=misaligned,
         values=", ".join("None" if item.given == _ABSENT else item.variable for item in operands),
     )

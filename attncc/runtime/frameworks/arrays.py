@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...diagnostics import AttnccError, Diagnostic
 from ...ir import Variant
 from ...problem.facts import ArrayFacts
-from ...problem.refusal import masked, mixed, not_an_array
+from ...problem.refusal import is_masked, masked, mixed, not_an_array
 from .framework import Array, Framework
 
 
@@ -81,7 +81,7 @@ def _find(array: Array, name: str) -> Framework:
         if is_foreign(array):
             raise mixed(name, type(array))
         raise not_an_array(name, type(array), "a NumPy, CuPy or torch array, or one with __dlpack__")
-    if isinstance(array, np.ma.MaskedArray):
+    if is_masked(array):
         raise masked(name)
     made = _HOMES[home](type(array))
     if made not in _frameworks:

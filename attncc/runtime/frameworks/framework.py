@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
@@ -16,7 +16,16 @@ from ...ir import Variant
 from ...problem.facts import ArrayFacts
 
 Array = Any  # an array of the caller's framework
-Guard = Callable[..., bool]  # tells whether arrays have a form that it knows
+
+
+class Guard(NamedTuple):
+    """Tells whether arrays have a form that it knows. Code that reads calls asks without a function around it."""
+
+    alike: Callable[..., bool]
+    modes: Sequence[tuple[Callable[[], Any], Any]] = ()  # what else has to be as it was: what tells it, and what it was
+
+    def __call__(self, *arrays: Array) -> bool:
+        return self.alike(*arrays) and all(ask() == was for ask, was in self.modes)
 
 
 class Observer(Protocol):

@@ -3,7 +3,8 @@ gradients and tangents, of the type that autocast would turn them into, and of w
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from operator import call
 from typing import Any
 
@@ -12,6 +13,7 @@ from ...problem.refusal import type_text
 from .framework import Array, Guard
 
 Forms = tuple[Hashable, ...]
+Check = Callable[..., bool]  # of tensors
 
 
 class TensorObserver:
@@ -42,10 +44,10 @@ class TensorObserver:
     def guard(self, arrays: Sequence[Array], *, new: bool = False) -> Guard | None:
         """See `framework.Observer`."""
         if new:
-            made = _never if watched(self._torch) else self._guard(arrays, self._autocast(arrays[0].device.type))
-            return None if made is _never else made
+            made = _NEVER if watched(self._torch) else self._guard(arrays, self._autocast(arrays[0].device.type))
+            return None if made is _NEVER else made
         alike, count, _ = self._last
-        known = alike is not None and alike is not _never and len(arrays) == count and alike(*arrays)
+        known = alike is not None and alike is not _NEVER and len(arrays) == count and alike(*arrays)
         return alike if known else None
 
     def _look(self, arrays: Sequence[Array]) -> Forms:
@@ -55,7 +57,7 @@ class TensorObserver:
         forms = (*map(self._form, arrays), autocast, watched(self._torch))
         if forms != last:
             alike = None
-        elif alike is not _never:
+        elif alike is not _NEVER:
             alike = self._guard(arrays, autocast)
         self._last = alike, len(arrays), forms
         return forms
@@ -63,9 +65,9 @@ class TensorObserver:
     def _guard(self, arrays: Sequence[Array], autocast: Hashable) -> Guard:
         """torch's guard tells whether autocast is on, but not which type it gives."""
         guard, device = _guard(arrays), arrays[0].device.type
-        if guard is _never or autocast is None:
+        if guard is _NEVER or autocast is None:
             return guard
-        return lambda *tensors: guard(*tensors) and self._autocast(device) == autocast
+        return guard._replace(modes=(*guard.modes, (partial(self._autocast, device), autocast)))
 
     def _form(self, tensor: Array) -> Hashable:
         differentiated = tensor.requires_grad and self._torch.is_grad_enabled()
@@ -100,8 +102,7 @@ def pointer(tensor: Array) -> int:
         raise AttnccError(no_memory(tensor)) from None
 
 
-def _never(*tensors: Array) -> bool:
-    return False
+_NEVER = Guard(lambda *tensors: False)
 
 
 def _guard(tensors: Sequence[Array]) -> Guard:
@@ -109,16 +110,16 @@ def _guard(tensors: Sequence[Array]) -> Guard:
     try:
         together, apart = _check(*tensors), [_check(tensor) for tensor in tensors]
     except (ImportError, TypeError, RuntimeError):
-        return _never
-    guards: tuple[Guard, ...] = together, lambda *others: all(map(call, apart, others))
+        return _NEVER
+    checks: tuple[Check, ...] = together, lambda *others: all(map(call, apart, others))
     # A tensor that comes twice, as in attention(x, x, x), fails the check of all together.
-    guard = next((guard for guard in guards if guard(*tensors) is True), _never)
-    if guard is _never:
-        return guard
-    return _in_this_mode(guard, any(tensor.requires_grad for tensor in tensors))
+    check = next((check for check in checks if check(*tensors) is True), None)
+    if check is None:
+        return _NEVER
+    return _in_this_mode(check, any(tensor.requires_grad for tensor in tensors))
 
 
-def _in_this_mode(guard: Guard, has_gradients: bool) -> Guard:
+def _in_this_mode(check: Check, has_gradients: bool) -> Guard:
     """A guard that asks for what torch's own don't, or not all of them: that no tensor has a tangent, for which there
     must be no dual level of forward mode; of tensors that require gradients, that these are recorded as they are now.
     """
@@ -126,19 +127,18 @@ def _in_this_mode(guard: Guard, has_gradients: bool) -> Guard:
     from torch.autograd import forward_ad
 
     if not hasattr(forward_ad, "_current_level"):  # not documented
-        return _never
-    if not has_gradients:
-        return lambda *tensors: forward_ad._current_level < 0 and guard(*tensors)
-    enabled, asked = torch.is_grad_enabled(), torch.is_grad_enabled
-    return lambda *tensors: forward_ad._current_level < 0 and asked() is enabled and guard(*tensors)
+        return _NEVER
+    no_level = partial(getattr, forward_ad, "_current_level"), -1
+    recording = torch.is_grad_enabled, torch.is_grad_enabled()
+    return Guard(check, (no_level, recording) if has_gradients else (no_level,))
 
 
-def _check(*tensors: Array) -> Guard:
+def _check(*tensors: Array) -> Check:
     from torch._C._dynamo.guards import TensorGuards
 
     sizes: list[Any] = [list(tensor.shape) for tensor in tensors]
     strides: list[Any] = [list(tensor.stride()) for tensor in tensors]
-    check: Guard = TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+    check: Check = TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
     return check
 
 

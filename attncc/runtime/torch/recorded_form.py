@@ -13,8 +13,6 @@ from typing import Any
 
 from ...ir import Variant
 from ...problem.call_arguments import RECORDED, Arguments, Given
-from ...problem.gradients import Gradients
-from ..call.backward_arguments import BackwardArguments
 from ..call.launch import Run
 from ..frameworks.framework import Array
 from .tokens import RecordedKernel
@@ -32,13 +30,20 @@ class RecordedForm:
         self._kernel, self._operators, self._run = kernel, operators, run
         variant = kernel.variant
         self._softmax, self._return_lse = variant.normalize == "softmax", call.return_lse
-        self._learnable = [item.name for item in variant.inputs if item.learnable]
+        learnable = [item.name for item in variant.inputs if item.learnable]
         self._inputs, self._arguments = _tensors(variant, call)
         names = [item.name for item in variant.inputs if item.name in self._inputs]
-        places = (3 + names.index(name) if name in names else None for name in self._learnable)
+        places = (3 + names.index(name) if name in names else None for name in learnable)
         self._gradients = [*range(3), *places]
         self._count = _OPERANDS + 3 + len(names) + len(self._arguments)
+        # What is wanted of the node where that is dq, dk and dv, and nothing else is made.
+        self._all_of_three = None if learnable else (False,) * _OPERANDS + (True,) * 3
+        import torch
+
         self._apply = _apply()
+        self._is_deterministic = torch.are_deterministic_algorithms_enabled
+        self._is_grad_enabled = torch.is_grad_enabled
+        self._is_compiling = torch.compiler.is_dynamo_compiling
 
     def __call__(self, given: Given, values: list[Any]) -> Any:
         """The results of a call, whose pointers and numbers are `values`."""
@@ -57,13 +62,11 @@ class RecordedForm:
     # ------------------------------------------------------------ what the node does
 
     def forward(self, ctx: Any, given: Given, values: list[Any], arrays: Sequence[Array]) -> Any:
-        import torch
-
         found = self._run(given, values)
         out, lse = found if self._softmax else (found, arrays[0].new_empty(0))
         ctx.save_for_backward(out, lse, *arrays)
         ctx.set_materialize_grads(False)
-        ctx.call = self, self._others(given), torch.are_deterministic_algorithms_enabled()
+        ctx.call = self, self._others(given), self._is_deterministic()
         return found if self._return_lse else out
 
     def backward(
@@ -72,12 +75,13 @@ class RecordedForm:
         """A gradient for each argument of the node; given are those of out and lse."""
         out, lse, *arrays = saved
         call, (dout, dlse) = self._call(arrays, others), given
-        found = self._again(call, out, lse, dout, dlse, deterministic)
-        if found is None:
+        made: Sequence[Array] | None = self._again(call, out, lse, dout, dlse, deterministic)
+        if made is None:
             run = self._operators.backward_run(dout, dlse)
-            made = run(dout, dlse, out, lse, *flattened(self._kernel.variant.inputs, call, deterministic))
-        else:
-            made = found.dq, found.dk, found.dv, *[found.inputs[name] for name in self._learnable]
+            flat = flattened(self._kernel.variant.inputs, Arguments(*call), deterministic)
+            made = list(run(dout, dlse, out, lse, *flat))
+        if needed == self._all_of_three:
+            return (None, None, None, *made)
         gradients: list[Any] = [None] * self._count
         for place, gradient in zip(self._gradients, made, strict=True):
             if place is not None and needed[_OPERANDS + place]:
@@ -85,17 +89,15 @@ class RecordedForm:
         return tuple(gradients)
 
     def _again(  # noqa: PLR0917
-        self, call: Arguments, out: Array, lse: Array, dout: Any, dlse: Any, deterministic: bool
-    ) -> Gradients | None:
+        self, call: Given, out: Array, lse: Array, dout: Any, dlse: Any, deterministic: bool
+    ) -> list[Array] | None:
         """The gradients where the call runs as it stands, and its form is known."""
-        import torch
-
-        if dout is None or torch.is_grad_enabled() or torch.compiler.is_dynamo_compiling():
+        if dout is None or self._is_grad_enabled() or self._is_compiling():
             return None
         dout = readable(dout)
         if self._softmax:
-            return self._kernel.backward_again(BackwardArguments(call, dout, out, lse, dlse, deterministic))
-        return self._kernel.backward_again(BackwardArguments(call, dout, out, None, None, deterministic))
+            return self._kernel.backward_again(call, dout, out, lse, dlse, deterministic)
+        return self._kernel.backward_again(call, dout, out, None, None, deterministic)
 
     # ------------------------------------------------------------ calls without their tensors
 
@@ -109,14 +111,14 @@ class RecordedForm:
         others[_RETURN_LSE - _INPUTS] = False
         return others
 
-    def _call(self, arrays: Sequence[Array], others: Sequence[Any]) -> Arguments:
+    def _call(self, arrays: Sequence[Array], others: Sequence[Any]) -> Given:
         call = [*arrays[:_INPUTS], *others]
         if len(arrays) > _INPUTS:
             more = iter(arrays[_INPUTS:])
             call[_INPUTS] = {**call[_INPUTS], **{name: next(more) for name in self._inputs}}
             for place in self._arguments:
                 call[place] = next(more)
-        return Arguments(*call)
+        return tuple(call)
 
 
 def _tensors(variant: Variant, call: Arguments) -> tuple[list[str], list[int]]:

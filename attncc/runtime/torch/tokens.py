@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from ...ir import Variant
-from ...problem.call_arguments import Arguments
+from ...problem.call_arguments import Arguments, Given
 from ...problem.gradients import Gradients
 from ..call.backward_arguments import BackwardArguments
 from ..store.store import Configuration
@@ -36,8 +36,10 @@ class RecordedKernel(Protocol):
     def run_backward(self, arguments: BackwardArguments, stream: Any = None) -> Gradients:
         """The gradients of a call."""
 
-    def backward_again(self, arguments: BackwardArguments) -> Gradients | None:
-        """The same, where calls of the form are known; else None."""
+    def backward_again(  # noqa: PLR0917  (see `BackwardLauncher.again`)
+        self, call: Given, dout: Any, out: Any, lse: Any, dlse: Any, deterministic: bool
+    ) -> list[Any] | None:
+        """The same one after the other, where calls of the form are known; else None."""
 
     def check_backward(self, configuration: Configuration, ordinal: int) -> None:
         """AttnccError A520 if there is no backward pass for this GPU."""

@@ -111,6 +111,45 @@ def test_package_files_are_what_build_writes(built: Path) -> None:
         assert (built / name).read_text() == text
 
 
+# A first call on a fake GPU: what is imported, and how often garbage is collected meanwhile.
+FIRST_CALL = """
+import sys
+sys.path[:0] = [{path!r}, {root!r}]
+import gc, numpy
+own = set(sys.modules)
+from tests.unit.runtime import fakes
+from attncc.runtime.cuda import driver
+from attncc.runtime.frameworks import arrays
+from attncc.runtime.store import loaded_kernels
+launches = []
+cuda = fakes.FakeCuda({{}})
+cuda.cuLaunchKernelEx = lambda *launch: launches.append(launch) or 0
+loaded_kernels.driver = lambda: driver.Driver(cuda)
+arrays._HOMES["tests"] = lambda kind: fakes.FakeFramework
+collected = []
+gc.callbacks.append(lambda phase, info: phase == "start" and collected.append(info["generation"]))
+from made import capped
+kernel = capped.package.kernel
+assert len(collected) < 3, collected
+q = fakes.FakeArray((1, 2, 40, 16), "float16")
+capped(q, q, q, cap=2.0, doc=fakes.FakeArray((1, 40), "int32"))
+assert launches
+print(*sorted(set(sys.modules) - own))
+"""
+
+
+def test_what_a_first_call_imports(built: Path) -> None:
+    """Modules take most of its time: one of attncc's about a millisecond."""
+    code = FIRST_CALL.format(path=str(built.parent), root=str(ROOT))
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = done.stdout.split()
+    own = [name for name in loaded if name.startswith("attncc")]
+    heavy = {"numpy.ma", "torch", "cupy", "ml_dtypes", "jinja2", "lark", "click", "rich"}
+    assert not heavy.intersection(loaded)
+    assert 60 < len(own) < 125, own
+
+
 CALL = """
 import sys, time
 for name in ("lark", "jinja2", "click", "rich", "cupy", "torch"):

@@ -305,7 +305,7 @@ class FakeObserver:
 
     def guard(self, arrays: Sequence[FakeArray], *, new: bool = False) -> Guard:
         types, forms = list(map(type, arrays)), self.observe(arrays)[1]
-        return lambda *others: list(map(type, others)) == types and self.observe(others)[1] == forms
+        return Guard(lambda *others: list(map(type, others)) == types and self.observe(others)[1] == forms)
 
 
 # -------------------------------------------------------------------- store

@@ -13,6 +13,7 @@ from attncc.diagnostics import AttnccError
 from attncc.problem.call_arguments import Arguments
 from attncc.runtime.call import launch
 from attncc.runtime.call.written_reader import ARRAY, Operand, maker
+from attncc.runtime.frameworks.framework import Guard
 from attncc.runtime.frameworks.tensor_observer import TensorObserver
 from tests import plans
 from tests.unit.runtime.calls import HEADS, Q_LEN, D, plan, qkv
@@ -142,7 +143,7 @@ def test_names_of_inputs_may_be_any() -> None:
     """Those of Python's words, of arguments, and of what the code itself calls something."""
     names = ("lse", "counter", "alike", "pointer", "given", "count", "if", "type", "inputs")
     operands = (Operand("q", ARRAY), Operand("lse", "NoneType"), *(Operand(name, "int", True) for name in names))
-    read = maker(operands, 15)(lambda *arrays: True, len(names), ("bhsd", 0, False), lambda array: 32)
+    read = maker(operands, 15)(Guard(lambda *arrays: True), len(names), ("bhsd", 0, False), lambda array: 32)
     inputs = {name: number for number, name in enumerate(names)}
     given = Arguments(object(), None, None, inputs)
     assert read(given) == [32, None, *range(len(names))]
@@ -158,7 +159,7 @@ def test_what_torch_does_to_tensors_is_seen() -> None:
     for _ in range(3):
         observer.observe((q, k, v))
     alike, operands = observer.guard((q, k, v)), tuple(Operand(name, ARRAY) for name in "qkv")
-    read = maker(operands, 15)(alike, 0, ("bhsd", 0, False), torch.Tensor.data_ptr)
+    read = maker(operands, 15, len(alike.modes))(alike, 0, ("bhsd", 0, False), torch.Tensor.data_ptr)
 
     def reads(q: Any) -> bool:
         return read(Arguments(q, k, v, {})) is not None

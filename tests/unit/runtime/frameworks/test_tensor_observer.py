@@ -27,7 +27,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 def observer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> TensorObserver:
     """With torch's guards, and as where torch has none."""
     if request.param == "no guards":
-        monkeypatch.setattr(tensor_observer, "_guard", lambda tensors: tensor_observer._never)
+        monkeypatch.setattr(tensor_observer, "_guard", lambda tensors: tensor_observer._NEVER)
     return TensorObserver()
 
 
