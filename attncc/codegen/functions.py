@@ -11,7 +11,7 @@ from ..kernels.identifiers import identifier
 from ..operators import OPERATORS
 from ..source import Span
 from .integers import WRAPPING
-from .line_marks import WIDTH, Line
+from .line_marks import Line
 from .nodes import Level, Node, Precedence
 
 HOIST_COST = 4  # instructions from which a value is worth a field; cheaper ones the compiler moves by itself
@@ -75,6 +75,8 @@ PRINTED = frozenset(
     + ["scale", "kv_begin", "kv_end", "q_begin", "q_end", "full_begin", "full_end"]
     + ["column_begin", "column_end"]
 )
+
+_LONGEST = 74  # characters of an expression that stands alone
 
 
 @dataclass
@@ -216,7 +218,7 @@ class Body:
         """The form with its arguments; the longest of them get locals where the line would be too long."""
         arguments = [self._argument(arg, need) for arg, need in zip(node.args, node.needs, strict=True)]
         text = node.form.format(*arguments)
-        while len(text) > WIDTH - 26:
+        while len(text) > _LONGEST:
             inline = [(arg, place) for place, arg in enumerate(node.args) if self._is_inline(arg)]
             if not inline:
                 break

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from ..quoting import cuda_file
 from ..source import Span
 
-WIDTH = 100  # columns of the generated files
+WIDTH = 120  # columns of the generated files
 INDENT = " " * 4
 
 RESTORE = "#line restore"
