@@ -90,7 +90,7 @@ def row(fields: Fields, packs_heads: bool) -> str:
     for node in _in_order(hoisted):
         body.assign(node, f"row.{hoisted[node]}", fields.spans[node])
     head = f"Row make_row(const Params& params, const Context& ctx, {', '.join(f'int {name}' for name in names)})"
-    struct = _struct("Row", [f"int {', '.join(names)};", *_hoisted_lines(fields, Level.ROW)])
+    struct = _struct("Row", _hoisted_lines(fields, Level.ROW, names))
     return struct + "\n\n" + make_function(head, [*body.lines, Line("return row;")])
 
 
@@ -142,10 +142,17 @@ def _declaration(group: list[Parameter]) -> str:
     return f"{ctype[:-1]} {', '.join('*' + field.name for field in group)};"
 
 
-def _hoisted_lines(fields: Fields, level: Level) -> Iterator[str]:
+def _hoisted_lines(fields: Fields, level: Level, ints: Iterable[str] = ()) -> list[str]:
+    """The fields of a level behind some ints; ints that follow at once, without a note, are on the same line."""
+    lines: list[str] = []
+    alike = list(ints)
     for node, name in fields.of_level[level].items():
         note = fields.interner.label(node).note
-        yield f"{node.ctype} {name};" + (f"  // {cuda_comment(note)}" if note else "")
+        if alike and not lines and node.ctype == "int" and not note:
+            alike.append(name)
+        else:
+            lines.append(f"{node.ctype} {name};" + (f"  // {cuda_comment(note)}" if note else ""))
+    return [f"int {', '.join(alike)};", *lines] if alike else lines
 
 
 def _in_order(nodes: Iterable[Node]) -> Iterator[Node]:

@@ -7,8 +7,7 @@
 
 __device__ __forceinline__ void warpgroup_wait(int warpgroup) { named_wait(1 + warpgroup, 128); }
 
-/// Moves the sign of `scale` into the warpgroup's Q tile, and zero too, so that scores need a positive factor: the one
-/// returned.
+/// Moves the sign of `scale`, and zero, into the warpgroup's Q tile; returns the positive factor that scores then need.
 template <class Dtype, class QTile>
 __device__ __forceinline__ float take_sign(unsigned queries, float scale, int warpgroup) {
     if (!(scale <= 0)) return scale;
