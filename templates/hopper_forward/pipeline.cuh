@@ -74,7 +74,7 @@ struct Pipeline {
 
     /// By a whole warp, as `read_work`; `address` is its `tile_info_at`.
     __device__ __forceinline__ TileInfo read(unsigned address) const {
-        const int word = uniform(threadIdx.x % 32 == 0 ? (int)load_word(address) : 0), flags = word & FRAGMENT_KEYS - 1;
+        const int word = take_word(address), flags = word & FRAGMENT_KEYS - 1;
         return {{word & -FRAGMENT_KEYS, (TileKind)(flags & NONE)}, (flags & NONE) != NONE, (flags & LAST) != 0,
                 (flags & GAP) != 0, flags == NONE};
     }
@@ -119,6 +119,10 @@ private:
         memcpy(words, &x, sizeof(T));
 #pragma unroll
         for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
+    }
+
+    static __device__ __forceinline__ int take_word(unsigned address) {
+        return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0);
     }
 
     template <class T>

@@ -82,8 +82,7 @@ __device__ __forceinline__ void named_arrive(int id, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
-/// all free, with 1.
+/// A position in a ring of stages. Its parity flips each turn: from 0 for consumers, from 1 for a producer (all free).
 template <int STAGES>
 struct Ring {
     unsigned parity;
