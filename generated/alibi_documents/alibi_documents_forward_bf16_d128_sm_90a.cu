@@ -13,8 +13,8 @@
 //        dropout_threshold 1084
 //  1089  a block of queries
 //  1219  leaf code, continued: tile_scheduler.cuh 1221, group_tiles.cuh 1233, descending_tiles.cuh 1255,
-//        layout.cuh 1292, load_matrices.cuh 1314, warp_scores.cuh 1320, barrier.cuh 1342, words.cuh 1398,
-//        pipeline.cuh 1421, tma.cuh 1537, tma_1d.cuh 1561, kv_in_rows.cuh 1583, wgmma.cuh 1593, values_loaded.cuh 1646,
+//        layout.cuh 1292, load_matrices.cuh 1314, warp_scores.cuh 1320, barrier.cuh 1342, words.cuh 1397,
+//        pipeline.cuh 1420, tma.cuh 1538, tma_1d.cuh 1562, kv_in_rows.cuh 1584, wgmma.cuh 1594, values_loaded.cuh 1647,
 //        warpgroup.cuh 1665
 //  1692  what the warps share
 //  1731  the planner
@@ -977,8 +977,8 @@ struct Context {
 };
 
 template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
-    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start, query_offset(params,
-        work), params.scale};
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
 #line 16 "specs/alibi_documents.attn"
     const int* sum = params.doc + ctx.b * params.doc_stride0;
 #line 16 "specs/alibi_documents.attn"
@@ -1379,8 +1379,7 @@ DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
 DEVICE void named_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
-/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
-/// all free, with 1.
+/// A position in a ring of stages. Its parity flips each turn: from 0 for consumers, from 1 for a producer (all free).
 template <int STAGES> struct Ring {
     unsigned parity;
     int stage = 0;
@@ -1486,7 +1485,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
 
     /// By a whole warp, as `read_work`; `address` is its `tile_info_at`.
     DEVICE TileInfo read(unsigned address) const {
-        const int word = uniform(threadIdx.x % 32 == 0 ? (int)load_word(address) : 0), flags = word & FRAGMENT_KEYS - 1;
+        const int word = take_word(address), flags = word & FRAGMENT_KEYS - 1;
         return {{word & -FRAGMENT_KEYS, (TileKind)(flags & NONE)}, (flags & NONE) != NONE, (flags & LAST) != 0,
                 (flags & GAP) != 0, flags == NONE};
     }
@@ -1523,6 +1522,8 @@ private:
         memcpy(words, &x, sizeof(T));
         UNROLL for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
     }
+
+    static DEVICE int take_word(unsigned address) { return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0); }
 
     template <class T> static DEVICE T take(unsigned address) {
         unsigned words[(sizeof(T) + 15) / 16][4] = {};
@@ -1644,8 +1645,7 @@ template <int COUNT> DEVICE void give_registers() { asm volatile("setmaxnreg.dec
 template <int COUNT> DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 // ---- values_loaded.cuh
-// P V of 16-bit operands: V is multiplied as TMA brings it. But for how P is packed, the interface is that of
-// values_transposed.cuh.
+// P V of 16-bit operands: V is multiplied as TMA brings it. The interface is that of values_transposed.cuh.
 
 constexpr int STEP_KEYS = 16;  // that one product sums over
 

@@ -4,33 +4,33 @@
 // Contents, by line:
 //    55  sizes
 //    79  leaf code: element.cuh 81, math.cuh 85, bf16.cuh 133, recompute_softmax.cuh 152, replay_all.cuh 168,
-//        barrier.cuh 175, grid.cuh 239, key_grid.cuh 312, kv_blocks.cuh 322, tile_kind.cuh 358, query_tiles.cuh 362,
-//        backward_pipeline.cuh 438, blocks_late.cuh 620, factors_are_one.cuh 657, finished.cuh 664, layout.cuh 684,
-//        learns_nothing.cuh 705, add_vector.cuh 720, output.cuh 728, dq_semaphore.cuh 799, row_blocks.cuh 874,
-//        rotation.cuh 886, words.cuh 896, statistics_split_bf16.cuh 914, tiles_1d.cuh 966, tma.cuh 990,
-//        tma_1d.cuh 1019, cluster_of_two.cuh 1036, transposed.cuh 1151, warpgroup.cuh 1200, wgmma.cuh 1235
-//  1320  causal: Params 1322, Context 1340, make_context 1348, Row 1353, make_row 1357, keep 1366, ScoreGradient 1373,
-//        QBounds 1379, q_bounds 1383
-//  1398  what the warpgroups share
-//  1441  the producer
-//  1688  consumers of keys
-//  1690  pairs of keys and queries: probs_kept.cuh 1692
-//  1912  products of the consumers of keys
-//  2185    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2235    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2245    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2252    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2294    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2301    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2306    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
-//  2310    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2329    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2395  dQ
-//  2466    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2530  the kernel
-//  2546    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
-//  2550    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2555    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//        barrier.cuh 175, grid.cuh 238, key_grid.cuh 311, kv_blocks.cuh 321, tile_kind.cuh 357, query_tiles.cuh 361,
+//        backward_pipeline.cuh 437, blocks_late.cuh 619, factors_are_one.cuh 656, finished.cuh 663, layout.cuh 683,
+//        learns_nothing.cuh 704, add_vector.cuh 719, output.cuh 727, dq_semaphore.cuh 798, row_blocks.cuh 873,
+//        rotation.cuh 885, words.cuh 895, statistics_split_bf16.cuh 913, tiles_1d.cuh 965, tma.cuh 989,
+//        tma_1d.cuh 1018, cluster_of_two.cuh 1035, transposed.cuh 1150, warpgroup.cuh 1199, wgmma.cuh 1234
+//  1319  causal: Params 1321, Context 1339, make_context 1347, Row 1352, make_row 1356, keep 1365, ScoreGradient 1372,
+//        QBounds 1378, q_bounds 1382
+//  1397  what the warpgroups share
+//  1440  the producer
+//  1687  consumers of keys
+//  1689  pairs of keys and queries: probs_kept.cuh 1691
+//  1911  products of the consumers of keys
+//  2184    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2234    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2244    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2251    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2293    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2300    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2305    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
+//  2309    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2328    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2394  dQ
+//  2465    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2529  the kernel
+//  2545    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
+//  2549    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2554    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -212,8 +212,7 @@ DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
 DEVICE void named_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
-/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
-/// all free, with 1.
+/// A position in a ring of stages. Its parity flips each turn: from 0 for consumers, from 1 for a producer (all free).
 template <int STAGES> struct Ring {
     unsigned parity;
     int stage = 0;
@@ -1358,7 +1357,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 1362 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1361 "causal_backward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1366,7 +1365,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 1370 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1369 "causal_backward_bf16_d128_sm_90a.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.

@@ -10,29 +10,29 @@
 //        kv_bounds 667
 //   676  a block of queries
 //   770  leaf code, continued: tile_scheduler.cuh 772, group_tiles.cuh 784, descending_tiles.cuh 806, layout.cuh 843,
-//        load_matrices.cuh 865, warp_scores.cuh 871, barrier.cuh 893, words.cuh 949, pipeline.cuh 972, tma.cuh 1095,
-//        tma_1d.cuh 1119, kv_in_rows.cuh 1141, wgmma.cuh 1151, values_loaded.cuh 1204, warpgroup.cuh 1223
+//        load_matrices.cuh 865, warp_scores.cuh 871, barrier.cuh 893, words.cuh 948, pipeline.cuh 971, tma.cuh 1096,
+//        tma_1d.cuh 1120, kv_in_rows.cuh 1142, wgmma.cuh 1152, values_loaded.cuh 1205, warpgroup.cuh 1223
 //  1250  what the warps share
 //  1289  the planner
 //  1327  the producer
 //  1349    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1435    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1462  queries times keys
-//  1498  the consumers
-//  1677    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1681    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1690    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1694    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1697    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1699    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1702    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1723    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1740    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1755    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1763  the kernel
-//  1771    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1781    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1793    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//  1434    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1461  queries times keys
+//  1497  the consumers
+//  1676    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1680    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1689    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1693    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1696    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1698    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1701    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1722    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1739    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1754    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1762  the kernel
+//  1770    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1780    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1792    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -930,8 +930,7 @@ DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
 DEVICE void named_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
-/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
-/// all free, with 1.
+/// A position in a ring of stages. Its parity flips each turn: from 0 for consumers, from 1 for a producer (all free).
 template <int STAGES> struct Ring {
     unsigned parity;
     int stage = 0;
@@ -1037,7 +1036,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
 
     /// By a whole warp, as `read_work`; `address` is its `tile_info_at`.
     DEVICE TileInfo read(unsigned address) const {
-        const int word = uniform(threadIdx.x % 32 == 0 ? (int)load_word(address) : 0), flags = word & FRAGMENT_KEYS - 1;
+        const int word = take_word(address), flags = word & FRAGMENT_KEYS - 1;
         return {{word & -FRAGMENT_KEYS, (TileKind)(flags & NONE)}, (flags & NONE) != NONE, (flags & LAST) != 0,
                 (flags & GAP) != 0, flags == NONE};
     }
@@ -1081,6 +1080,8 @@ private:
         memcpy(words, &x, sizeof(T));
         UNROLL for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
     }
+
+    static DEVICE int take_word(unsigned address) { return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0); }
 
     template <class T> static DEVICE T take(unsigned address) {
         unsigned words[(sizeof(T) + 15) / 16][4] = {};
@@ -1202,8 +1203,7 @@ template <int COUNT> DEVICE void give_registers() { asm volatile("setmaxnreg.dec
 template <int COUNT> DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 // ---- values_loaded.cuh
-// P V of 16-bit operands: V is multiplied as TMA brings it. But for how P is packed, the interface is that of
-// values_transposed.cuh.
+// P V of 16-bit operands: V is multiplied as TMA brings it. The interface is that of values_transposed.cuh.
 
 constexpr int STEP_KEYS = 16;  // that one product sums over
 
@@ -1414,8 +1414,7 @@ struct Producer {
         values.advance();
     }
 
-    /// Asks for the next plan when few keys are left, as long as planning takes: a block that is asked for sooner might
-    /// wait here while other multiprocessors are done.
+    /// Asks for the next plan when few keys are left: a block asked for sooner might wait here while others are idle.
     DEVICE void ask_for_plan(int slot) {
         if (slot >= ask_below) return;
         barrier_arrive(shared.plan_empty());

@@ -759,8 +759,8 @@ struct Context {
 };
 
 template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
-    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start, query_offset(params,
-        work), params.scale};
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
     // NaN: the call gives no scale.
     if (params.scale != params.scale) ctx.scale = 1.0f / sqrtf(192.0f);
     return ctx;

@@ -10,29 +10,29 @@
 //        kv_bounds 708, tile_kind 717
 //   744  a block of queries
 //   840  leaf code, continued: tile_scheduler.cuh 842, group_tiles.cuh 854, descending_tiles.cuh 876, layout.cuh 913,
-//        load_matrices.cuh 935, warp_scores.cuh 941, barrier.cuh 963, words.cuh 1019, pipeline.cuh 1042, tma.cuh 1165,
-//        tma_1d.cuh 1189, kv_in_rows.cuh 1211, wgmma.cuh 1221, values_loaded.cuh 1274, warpgroup.cuh 1293
+//        load_matrices.cuh 935, warp_scores.cuh 941, barrier.cuh 963, words.cuh 1018, pipeline.cuh 1041, tma.cuh 1166,
+//        tma_1d.cuh 1190, kv_in_rows.cuh 1212, wgmma.cuh 1222, values_loaded.cuh 1275, warpgroup.cuh 1293
 //  1320  what the warps share
 //  1359  the planner
 //  1397  the producer
 //  1419    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1505    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1532  queries times keys
-//  1568  the consumers
-//  1747    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1751    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1760    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1764    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1767    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1769    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1772    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1793    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1810    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1825    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1833  the kernel
-//  1841    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1851    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1863    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//  1504    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1531  queries times keys
+//  1567  the consumers
+//  1746    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1750    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1759    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1763    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1766    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1768    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1771    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1792    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1809    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1824    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1832  the kernel
+//  1840    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1850    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1862    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"): positions count pixels row
 // by row, and each query sees the `kernel_width` x `kernel_height` pixels around its own. At a border the rectangle
@@ -1000,8 +1000,7 @@ DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
 DEVICE void named_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
-/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
-/// all free, with 1.
+/// A position in a ring of stages. Its parity flips each turn: from 0 for consumers, from 1 for a producer (all free).
 template <int STAGES> struct Ring {
     unsigned parity;
     int stage = 0;
@@ -1107,7 +1106,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
 
     /// By a whole warp, as `read_work`; `address` is its `tile_info_at`.
     DEVICE TileInfo read(unsigned address) const {
-        const int word = uniform(threadIdx.x % 32 == 0 ? (int)load_word(address) : 0), flags = word & FRAGMENT_KEYS - 1;
+        const int word = take_word(address), flags = word & FRAGMENT_KEYS - 1;
         return {{word & -FRAGMENT_KEYS, (TileKind)(flags & NONE)}, (flags & NONE) != NONE, (flags & LAST) != 0,
                 (flags & GAP) != 0, flags == NONE};
     }
@@ -1151,6 +1150,8 @@ private:
         memcpy(words, &x, sizeof(T));
         UNROLL for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
     }
+
+    static DEVICE int take_word(unsigned address) { return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0); }
 
     template <class T> static DEVICE T take(unsigned address) {
         unsigned words[(sizeof(T) + 15) / 16][4] = {};
@@ -1272,8 +1273,7 @@ template <int COUNT> DEVICE void give_registers() { asm volatile("setmaxnreg.dec
 template <int COUNT> DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 // ---- values_loaded.cuh
-// P V of 16-bit operands: V is multiplied as TMA brings it. But for how P is packed, the interface is that of
-// values_transposed.cuh.
+// P V of 16-bit operands: V is multiplied as TMA brings it. The interface is that of values_transposed.cuh.
 
 constexpr int STEP_KEYS = 16;  // that one product sums over
 
@@ -1484,8 +1484,7 @@ struct Producer {
         values.advance();
     }
 
-    /// Asks for the next plan when few keys are left, as long as planning takes: a block that is asked for sooner might
-    /// wait here while other multiprocessors are done.
+    /// Asks for the next plan when few keys are left: a block asked for sooner might wait here while others are idle.
     DEVICE void ask_for_plan(int slot) {
         if (slot >= ask_below) return;
         barrier_arrive(shared.plan_empty());

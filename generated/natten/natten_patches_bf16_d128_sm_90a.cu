@@ -10,29 +10,29 @@
 //        KvBounds 771, kv_bounds 775
 //   788  a block of queries
 //   885  leaf code, continued: tile_scheduler.cuh 887, group_tiles.cuh 899, window_tiles.cuh 924, layout.cuh 947,
-//        load_matrices.cuh 969, warp_scores.cuh 975, barrier.cuh 997, words.cuh 1053, pipeline.cuh 1076, tma.cuh 1199,
-//        tma_2d.cuh 1215, kv_in_rows.cuh 1249, wgmma.cuh 1259, values_loaded.cuh 1312, warpgroup.cuh 1331
+//        load_matrices.cuh 969, warp_scores.cuh 975, barrier.cuh 997, words.cuh 1052, pipeline.cuh 1075, tma.cuh 1200,
+//        tma_2d.cuh 1216, kv_in_rows.cuh 1250, wgmma.cuh 1260, values_loaded.cuh 1313, warpgroup.cuh 1331
 //  1358  what the warps share
 //  1403  the planner
 //  1441  the producer
 //  1463    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1547    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1574  queries times keys
-//  1610  the consumers
-//  1790    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1794    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1803    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1807    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1810    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1812    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1815    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1836    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1855    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1870    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1878  the kernel
-//  1886    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1896    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1908    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//  1546    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1573  queries times keys
+//  1609  the consumers
+//  1789    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1793    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1802    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1806    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1809    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1811    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1814    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1835    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1854    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1869    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1877  the kernel
+//  1885    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1895    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1907    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"): positions count pixels row
 // by row, and each query sees the `kernel_width` x `kernel_height` pixels around its own. At a border the rectangle
@@ -1034,8 +1034,7 @@ DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
 DEVICE void named_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
-/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
-/// all free, with 1.
+/// A position in a ring of stages. Its parity flips each turn: from 0 for consumers, from 1 for a producer (all free).
 template <int STAGES> struct Ring {
     unsigned parity;
     int stage = 0;
@@ -1141,7 +1140,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
 
     /// By a whole warp, as `read_work`; `address` is its `tile_info_at`.
     DEVICE TileInfo read(unsigned address) const {
-        const int word = uniform(threadIdx.x % 32 == 0 ? (int)load_word(address) : 0), flags = word & FRAGMENT_KEYS - 1;
+        const int word = take_word(address), flags = word & FRAGMENT_KEYS - 1;
         return {{word & -FRAGMENT_KEYS, (TileKind)(flags & NONE)}, (flags & NONE) != NONE, (flags & LAST) != 0,
                 (flags & GAP) != 0, flags == NONE};
     }
@@ -1185,6 +1184,8 @@ private:
         memcpy(words, &x, sizeof(T));
         UNROLL for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
     }
+
+    static DEVICE int take_word(unsigned address) { return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0); }
 
     template <class T> static DEVICE T take(unsigned address) {
         unsigned words[(sizeof(T) + 15) / 16][4] = {};
@@ -1310,8 +1311,7 @@ template <int COUNT> DEVICE void give_registers() { asm volatile("setmaxnreg.dec
 template <int COUNT> DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 // ---- values_loaded.cuh
-// P V of 16-bit operands: V is multiplied as TMA brings it. But for how P is packed, the interface is that of
-// values_transposed.cuh.
+// P V of 16-bit operands: V is multiplied as TMA brings it. The interface is that of values_transposed.cuh.
 
 constexpr int STEP_KEYS = 16;  // that one product sums over
 
@@ -1528,8 +1528,7 @@ struct Producer {
         values.advance();
     }
 
-    /// Asks for the next plan when few keys are left, as long as planning takes: a block that is asked for sooner might
-    /// wait here while other multiprocessors are done.
+    /// Asks for the next plan when few keys are left: a block asked for sooner might wait here while others are idle.
     DEVICE void ask_for_plan(int slot) {
         if (slot >= ask_below) return;
         barrier_arrive(shared.plan_empty());

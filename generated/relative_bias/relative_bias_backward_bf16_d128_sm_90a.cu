@@ -4,34 +4,34 @@
 // Contents, by line:
 //    55  sizes
 //    79  leaf code: element.cuh 81, math.cuh 94, bf16.cuh 140, recompute_softmax.cuh 159, replay_all.cuh 175,
-//        barrier.cuh 182, grid.cuh 246, key_grid.cuh 319, kv_blocks.cuh 329, tile_kind.cuh 365, query_tiles.cuh 369,
-//        backward_pipeline.cuh 445, blocks_late.cuh 627, factors_are_one.cuh 664, finished.cuh 671, layout.cuh 691,
-//        learns_nothing.cuh 712, add_vector.cuh 716, output.cuh 724, dq_semaphore.cuh 795, row_blocks.cuh 870,
-//        rotation.cuh 882, words.cuh 892, statistics_split_bf16.cuh 910, tiles_1d.cuh 962, tma.cuh 985,
-//        tma_1d.cuh 1014, cluster_none.cuh 1031, transposed.cuh 1047, warpgroup.cuh 1096, wgmma.cuh 1131,
-//        learned.cuh 1199, learned_runs.cuh 1257, load.cuh 1284
-//  1312  relative_bias: Params 1314, Context 1337, make_context 1345, Row 1350, make_row 1354, ScoreGradient 1361,
-//        score_gradient 1366, place_learned_0 1372, same_learned_0 1378, Learned 1385
-//  1442  what the warpgroups share
-//  1485  the producer
-//  1724  consumers of keys
-//  1726  pairs of keys and queries: probs_kept.cuh 1728
-//  1951  products of the consumers of keys
-//  2221    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2271    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2281    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2288    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2330    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2337    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2342    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
-//  2346    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2365    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2431  dQ
-//  2502    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2566  the kernel
-//  2581    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
-//  2585    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2590    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//        barrier.cuh 182, grid.cuh 245, key_grid.cuh 318, kv_blocks.cuh 328, tile_kind.cuh 364, query_tiles.cuh 368,
+//        backward_pipeline.cuh 444, blocks_late.cuh 626, factors_are_one.cuh 663, finished.cuh 670, layout.cuh 690,
+//        learns_nothing.cuh 711, add_vector.cuh 715, output.cuh 723, dq_semaphore.cuh 794, row_blocks.cuh 869,
+//        rotation.cuh 881, words.cuh 891, statistics_split_bf16.cuh 909, tiles_1d.cuh 961, tma.cuh 984,
+//        tma_1d.cuh 1013, cluster_none.cuh 1030, transposed.cuh 1046, warpgroup.cuh 1095, wgmma.cuh 1130,
+//        learned.cuh 1198, learned_runs.cuh 1256, load.cuh 1283
+//  1311  relative_bias: Params 1313, Context 1336, make_context 1344, Row 1349, make_row 1353, ScoreGradient 1360,
+//        score_gradient 1365, place_learned_0 1371, same_learned_0 1377, Learned 1384
+//  1441  what the warpgroups share
+//  1484  the producer
+//  1723  consumers of keys
+//  1725  pairs of keys and queries: probs_kept.cuh 1727
+//  1950  products of the consumers of keys
+//  2220    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2270    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2280    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2287    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2329    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2336    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2341    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
+//  2345    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2364    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2430  dQ
+//  2501    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2565  the kernel
+//  2580    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
+//  2584    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2589    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances beyond `reach` share
 // the last entry of their side; entry `reach` is distance 0, the ones above it are keys after the query.
@@ -219,8 +219,7 @@ DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
 DEVICE void named_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
-/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
-/// all free, with 1.
+/// A position in a ring of stages. Its parity flips each turn: from 0 for consumers, from 1 for a producer (all free).
 template <int STAGES> struct Ring {
     unsigned parity;
     int stage = 0;

@@ -11,9 +11,9 @@
 //        score_factor 789, score_bias 792
 //   800  a block of queries
 //   931  leaf code, continued: tile_scheduler.cuh 933, group_tiles.cuh 945, descending_tiles.cuh 967, layout.cuh 1004,
-//        load_matrices.cuh 1026, warp_scores.cuh 1032, barrier.cuh 1054, words.cuh 1113, pipeline.cuh 1136,
-//        tma.cuh 1252, tma_1d.cuh 1276, kv_in_rows.cuh 1298, ping_pong.cuh 1308, wgmma.cuh 1327,
-//        values_loaded.cuh 1380, warpgroup.cuh 1399
+//        load_matrices.cuh 1026, warp_scores.cuh 1032, barrier.cuh 1054, words.cuh 1112, pipeline.cuh 1135,
+//        tma.cuh 1253, tma_1d.cuh 1277, kv_in_rows.cuh 1299, ping_pong.cuh 1309, wgmma.cuh 1328,
+//        values_loaded.cuh 1381, warpgroup.cuh 1399
 //  1426  what the warps share
 //  1465  the planner
 //  1486  the producer
@@ -1094,8 +1094,7 @@ DEVICE void named_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::
 /// Arrives at the named barrier without waiting.
 DEVICE void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
-/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
-/// all free, with 1.
+/// A position in a ring of stages. Its parity flips each turn: from 0 for consumers, from 1 for a producer (all free).
 template <int STAGES> struct Ring {
     unsigned parity;
     int stage = 0;
@@ -1201,7 +1200,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
 
     /// By a whole warp, as `read_work`; `address` is its `tile_info_at`.
     DEVICE TileInfo read(unsigned address) const {
-        const int word = uniform(threadIdx.x % 32 == 0 ? (int)load_word(address) : 0), flags = word & FRAGMENT_KEYS - 1;
+        const int word = take_word(address), flags = word & FRAGMENT_KEYS - 1;
         return {{word & -FRAGMENT_KEYS, (TileKind)(flags & NONE)}, (flags & NONE) != NONE, (flags & LAST) != 0,
                 (flags & GAP) != 0, flags == NONE};
     }
@@ -1238,6 +1237,8 @@ private:
         memcpy(words, &x, sizeof(T));
         UNROLL for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
     }
+
+    static DEVICE int take_word(unsigned address) { return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0); }
 
     template <class T> static DEVICE T take(unsigned address) {
         unsigned words[(sizeof(T) + 15) / 16][4] = {};
@@ -1378,8 +1379,7 @@ template <int COUNT> DEVICE void give_registers() { asm volatile("setmaxnreg.dec
 template <int COUNT> DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 // ---- values_loaded.cuh
-// P V of 16-bit operands: V is multiplied as TMA brings it. But for how P is packed, the interface is that of
-// values_transposed.cuh.
+// P V of 16-bit operands: V is multiplied as TMA brings it. The interface is that of values_transposed.cuh.
 
 constexpr int STEP_KEYS = 16;  // that one product sums over
 

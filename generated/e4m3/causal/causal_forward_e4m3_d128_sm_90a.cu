@@ -10,30 +10,30 @@
 //        kv_bounds 788, value_descale 798
 //   803  a block of queries
 //   897  leaf code, continued: tile_scheduler.cuh 899, group_tiles.cuh 911, descending_tiles.cuh 933, layout.cuh 970,
-//        load_matrices.cuh 993, warp_scores.cuh 1004, barrier.cuh 1028, words.cuh 1084, pipeline.cuh 1107,
-//        tma.cuh 1223, tma_1d.cuh 1254, cluster_none.cuh 1276, kv_in_rows.cuh 1284, transpose.cuh 1294,
-//        warpgroup.cuh 1346, wgmma.cuh 1373, values_transposed.cuh 1421, rounded_late.cuh 1515
-//  1523  what the warps share
-//  1563  the planner
-//  1584  the producer
-//  1606    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1699    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1725  queries times keys
-//  1760  the consumers
-//  1943    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1947    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1956    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1960    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1963    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1965    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1968    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1988    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2005    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2020    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2028  the kernel
-//  2036    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2046    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2056    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        load_matrices.cuh 993, warp_scores.cuh 1004, barrier.cuh 1028, words.cuh 1083, pipeline.cuh 1106,
+//        tma.cuh 1224, tma_1d.cuh 1255, cluster_none.cuh 1277, kv_in_rows.cuh 1285, transpose.cuh 1295,
+//        warpgroup.cuh 1347, wgmma.cuh 1374, values_transposed.cuh 1422, rounded_late.cuh 1516
+//  1524  what the warps share
+//  1564  the planner
+//  1585  the producer
+//  1607    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1700    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1726  queries times keys
+//  1761  the consumers
+//  1944    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1948    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1957    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1961    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1964    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1966    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1969    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1989    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2006    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2021    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2029  the kernel
+//  2037    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2047    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2057    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -751,8 +751,8 @@ struct Context {
 };
 
 template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
-    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start, query_offset(params,
-        work), params.scale};
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
     const float* sum = params.q_descale + ctx.b * params.q_descale_stride0;
     const float* sum_2 = params.k_descale + ctx.b * params.k_descale_stride0;
     const float q_descale_kv_h = scalar(sum + ctx.kv_h * params.q_descale_stride1, 1.0f);
@@ -1065,8 +1065,7 @@ DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
 DEVICE void named_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
-/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
-/// all free, with 1.
+/// A position in a ring of stages. Its parity flips each turn: from 0 for consumers, from 1 for a producer (all free).
 template <int STAGES> struct Ring {
     unsigned parity;
     int stage = 0;
@@ -1172,7 +1171,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
 
     /// By a whole warp, as `read_work`; `address` is its `tile_info_at`.
     DEVICE TileInfo read(unsigned address) const {
-        const int word = uniform(threadIdx.x % 32 == 0 ? (int)load_word(address) : 0), flags = word & FRAGMENT_KEYS - 1;
+        const int word = take_word(address), flags = word & FRAGMENT_KEYS - 1;
         return {{word & -FRAGMENT_KEYS, (TileKind)(flags & NONE)}, (flags & NONE) != NONE, (flags & LAST) != 0,
                 (flags & GAP) != 0, flags == NONE};
     }
@@ -1209,6 +1208,8 @@ private:
         memcpy(words, &x, sizeof(T));
         UNROLL for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
     }
+
+    static DEVICE int take_word(unsigned address) { return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0); }
 
     template <class T> static DEVICE T take(unsigned address) {
         unsigned words[(sizeof(T) + 15) / 16][4] = {};
