@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 _DEFINITION = re.compile(r"__device__ ([^;{}()]*?)\b(\w+)\(")
-_LOCAL = re.compile(r"\bauto (\w+) =|\b[A-Z]\w*&? (\w+)[,)]")  # may hide a function: lambdas, parameters
+LOCAL = re.compile(r"\bauto (\w+) =|\b[A-Z]\w*&? (\w+)[,)]")  # may hide a function: lambdas, parameters
 _EMPTY_BODY = re.compile(r"[^;{}]*?\)(?: const)? \{\s*\}")
 _STRUCT = re.compile(r"^struct (\w+)[^;(]*?\{\n(.*?)^\};", re.M | re.S)
 _LOOP = re.compile(r"(?:#pragma unroll.*\n *)?for \([^()]*\) ")
@@ -36,7 +36,7 @@ def without_empty_calls(text: str) -> str:
 def _empty_functions(text: str) -> Iterator[str]:
     """What their calls look like: `name`, or `Struct::name` where others of that name do something."""
     empty, busy = _sorted_names(text)
-    busy |= {name for found in _LOCAL.findall(text) for name in found}
+    busy |= {name for found in LOCAL.findall(text) for name in found}
     yield from empty - busy
     if not empty & busy:
         return

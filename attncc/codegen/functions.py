@@ -11,10 +11,10 @@ from ..kernels.identifiers import identifier
 from ..operators import OPERATORS
 from ..source import Span
 from .integers import WRAPPING
-from .line_marks import WIDTH, Line
+from .line_marks import Line
 from .nodes import Level, Node, Precedence
 
-MOST_INLINE = WIDTH - 26  # characters of an expression: a longer one gets locals
+MOST_INLINE = 74  # characters of an expression that stands alone: of a longer one, arguments get locals
 HOIST_COST = 4  # instructions from which a value is worth a field; cheaper ones the compiler moves by itself
 
 # Names that no local and no field may hide: what codegen prints by itself.

@@ -34,7 +34,7 @@ _TEMPLATE = re.compile(r"^( *template <.*>)\n *((?!#|//)\S.*[{};])$", re.M)
 # A function of one statement that has no others in it.
 _FUNCTION = re.compile(
     r"^( *(?:template <.*> )?(?:static |constexpr )*DEVICE .*\{)\n"
-    r" *((?!if|for|while|switch|do|UNROLL|NO_UNROLL|#|//)[^\s;\"][^;\"\n]*;)\n *(\})$",
+    r" *((?!if|for|while|switch|do|UNROLL|NO_UNROLL|#|//)(?=\S)(?:[^;\"\n]|\"[^\"\n]*\")+;)\n *(\})$",
     re.M,
 )
 _OPERATOR = re.compile(r"(?:[-+*/|&?=<]| :)$")

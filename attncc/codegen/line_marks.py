@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,10 +11,13 @@ from pathlib import PurePath
 from ..quoting import cuda_file
 from ..source import Span
 
-WIDTH = 100  # columns of the generated files
+WIDTH = 120  # columns of the generated files
 INDENT = " " * 4
 
 RESTORE = "#line restore"
+
+_SHORT_ARGUMENTS = re.compile(r"\([^()]{1,40}\)")
+_NO_BREAK = "\u00a0"  # no text of a variant has this: names are ASCII
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,17 @@ def marked(lines: Iterable[Line]) -> Iterator[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    """A statement on as many lines as it needs."""
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=INDENT, subsequent_indent=2 * INDENT, break_long_words=False, break_on_hyphens=False
+    """A statement on as many lines as it needs. Short arguments of a call stay together."""
+    together = _SHORT_ARGUMENTS.sub(lambda found: found[0].replace(" ", _NO_BREAK), text)
+    lines = textwrap.wrap(
+        together,
+        WIDTH,
+        initial_indent=INDENT,
+        subsequent_indent=2 * INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
+    return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def restored(text: str, name: str) -> str:

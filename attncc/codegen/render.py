@@ -23,6 +23,7 @@ from .empty_calls import without_empty_calls
 from .layout import laid_out
 from .line_marks import restored
 from .structs import params_struct
+from .thin_layers import without_thin_layers
 from .unused import LEAF_END, without_unused
 from .user_code import user_code
 from .wgmma import products
@@ -96,7 +97,7 @@ def assemble(text: str, name: str) -> str:
 
 def assemble_kernel(text: str, name: str) -> str:
     """The same for a kernel: without what it doesn't use, laid out to be read, with a table of contents."""
-    needed = without_unused(without_empty_calls(_inlined(text)))
+    needed = without_unused(without_thin_layers(without_empty_calls(_inlined(text))))
     return restored(with_contents(laid_out(_squeezed(needed))), f"{name}.cu")
 
 

@@ -14,6 +14,8 @@ FUNCTION, CALLED_FUNCTION = "__device__ __forceinline__", "__device__ __noinline
 
 _SHUFFLE_COST = 6  # what costs less is computed again rather than asked of another lane
 
+_FIELDS = 116  # columns of fields on one line, behind their indent
+
 _CONTEXT = [
     "int b, h, kv_h;",
     "int q_len, kv_len;  // of this sequence",
@@ -25,16 +27,22 @@ _CONTEXT_VALUES = "work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start
 
 
 def params_struct(fields: Iterable[Parameter]) -> str:
-    """`struct Params`: one line for each run of fields of a type that belong together."""
+    """`struct Params`: a line for each run of fields of a type that belong together, as the strides of a tensor do."""
     lines: list[str] = []
     group: list[Parameter] = []
     for field in fields:
-        if group and (field.ctype != group[-1].ctype or field.input != group[-1].input or len(group) == 4):
+        if group and (_family(field) != _family(group[-1]) or len(_declaration([*group, field])) > _FIELDS):
             lines.append(_declaration(group))
             group = []
         group.append(field)
     lines.append(_declaration(group))
     return _struct("Params", lines)
+
+
+def _family(field: Parameter) -> tuple[str, str | None, str]:
+    """What fields on one line have in common."""
+    tensor, is_stride, _ = field.name.partition("_stride_")
+    return field.ctype, field.input, tensor if is_stride else ""
 
 
 def context(fields: Fields, scale: Node | None, descale: Node | None) -> str:
@@ -45,7 +53,10 @@ def context(fields: Fields, scale: Node | None, descale: Node | None) -> str:
     hoisted = fields.of_level[Level.UNIFORM]
     scales = [(node, None) for node in (scale, descale) if node is not None]
     body = Body(fields, Level.UNIFORM, [*scales, *((node, fields.spans[node]) for node in hoisted)])
-    body.add(f"Context ctx = {{{_CONTEXT_VALUES}, query_offset(params, work), params.scale}};")
+    values = f"{{{_CONTEXT_VALUES}, query_offset(params, work), params.scale}};"
+    if not scales and not hoisted:
+        return _with_context(fields, [Line(f"return {values}")])
+    body.add(f"Context ctx = {values}")
     if scale is not None:
         value = body.value(scale)
         body.add("// NaN: the call gives no scale.")
@@ -59,10 +70,14 @@ def context(fields: Fields, scale: Node | None, descale: Node | None) -> str:
     for node in _in_order(hoisted):
         if node not in body:
             body.assign(node, f"ctx.{hoisted[node]}", fields.spans[node])
+    return _with_context(fields, [*body.lines, Line("return ctx;")])
+
+
+def _with_context(fields: Fields, lines: Iterable[Line]) -> str:
+    """The struct, and the function of these lines that fills it."""
     head = "Context make_context(const Params& params, const AnyWork& work, int h, int kv_h)"
     struct = _struct("Context", [*_CONTEXT, *_hoisted_lines(fields, Level.UNIFORM)])
-    made = make_function(head, [*body.lines, Line("return ctx;")])
-    return f"{struct}\n\ntemplate <class AnyWork>\n{made}"
+    return f"{struct}\n\ntemplate <class AnyWork>\n{make_function(head, lines)}"
 
 
 def row(fields: Fields, packs_heads: bool) -> str:
@@ -75,7 +90,7 @@ def row(fields: Fields, packs_heads: bool) -> str:
     for node in _in_order(hoisted):
         body.assign(node, f"row.{hoisted[node]}", fields.spans[node])
     head = f"Row make_row(const Params& params, const Context& ctx, {', '.join(f'int {name}' for name in names)})"
-    struct = _struct("Row", [f"int {', '.join(names)};", *_hoisted_lines(fields, Level.ROW)])
+    struct = _struct("Row", _hoisted_lines(fields, Level.ROW, names))
     return struct + "\n\n" + make_function(head, [*body.lines, Line("return row;")])
 
 
@@ -127,10 +142,17 @@ def _declaration(group: list[Parameter]) -> str:
     return f"{ctype[:-1]} {', '.join('*' + field.name for field in group)};"
 
 
-def _hoisted_lines(fields: Fields, level: Level) -> Iterator[str]:
+def _hoisted_lines(fields: Fields, level: Level, ints: Iterable[str] = ()) -> list[str]:
+    """The fields of a level behind some ints; ints that follow at once, without a note, are on the same line."""
+    lines: list[str] = []
+    alike = list(ints)
     for node, name in fields.of_level[level].items():
         note = fields.interner.label(node).note
-        yield f"{node.ctype} {name};" + (f"  // {cuda_comment(note)}" if note else "")
+        if alike and not lines and node.ctype == "int" and not note:
+            alike.append(name)
+        else:
+            lines.append(f"{node.ctype} {name};" + (f"  // {cuda_comment(note)}" if note else ""))
+    return [f"int {', '.join(alike)};", *lines] if alike else lines
 
 
 def _in_order(nodes: Iterable[Node]) -> Iterator[Node]:

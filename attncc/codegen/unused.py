@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from .calls import calls, function_words
@@ -32,6 +32,9 @@ _ALIAS = re.compile(r"\s*using\s+(\w+)\s*=")
 _MACRO = re.compile(r"\s*#define\s+(\w+)")
 _FUNCTION = re.compile(r"__device__.*?\b(\w+)\(", re.S)
 _CONSTANT = re.compile(r"\s*(?:\[\[maybe_unused\]\]\s*)?(?:static\s+)?(?:constexpr|__constant__)\s[^(]*?=")
+_FIELD = re.compile(r"\s*(?:const\s+)?([A-Z]\w*)(?:<[\w, ]*>)? (\w+)(?:\{[\w., ]*\})?;$")
+_HARMLESS = re.compile(r"\s*(?:private:|public:|using|static|(?:template <.*>\s+)?(?:__device__|constexpr))")
+_NOTHING_DONE = re.compile(r"\) \{\s*\}$")  # the end of a constructor
 _ASSIGNED = re.compile(r"(\w+)(?:\[\w*\])?\s*=(?!=)")
 
 
@@ -46,6 +49,8 @@ class _Item:
     members: list[_Item] = field(default_factory=list)
     is_comment: bool = False  # belongs to the definitions below it, up to an empty line or another comment
     is_empty: bool = False
+    field_type: str = ""  # of a field that may go, if that is a struct without data
+    is_idle: bool = False  # a struct without data, which nothing happens to when it is made
 
 
 class _Source:
@@ -74,7 +79,8 @@ def without_unused(text: str) -> str:
     """The text without the definitions that its kernels don't use, the comments that belong to them, and leaf files of
     which nothing is left."""
     pieces = list(_pieces(text))
-    kept = _reachable([item for piece in pieces for item in piece.items])
+    items = [item for piece in pieces for item in piece.items]
+    kept = _reachable(items, {name for item in items if item.is_idle for name in item.names})
     lines: list[str] = []
     for piece in pieces:
         unwanted = set(_unwanted(piece.lines, piece.items, kept))
@@ -101,7 +107,8 @@ def _read(text: str) -> _Piece:
 _read_leaf = lru_cache(maxsize=256)(_read)  # there are 120
 
 
-def _reachable(items: Sequence[_Item]) -> set[_Item]:
+def _reachable(items: Sequence[_Item], idle: set[str]) -> set[_Item]:
+    """What is kept. A field of an idle type is only if it is named, others are with what they are in."""
     kept: set[_Item] = set()
     used: set[str] = set()
     waiting: dict[str, list[_Item]] = {}
@@ -115,7 +122,8 @@ def _reachable(items: Sequence[_Item]) -> set[_Item]:
             used.add(name)
             found.extend(waiting.pop(name, ()))
         for member in item.members:
-            if not member.names or not used.isdisjoint(member.names):
+            is_data = member.field_type and member.field_type not in idle
+            if is_data or not member.names or not used.isdisjoint(member.names):
                 found.append(member)
             for name in member.names - used:
                 waiting.setdefault(name, []).append(member)
@@ -200,12 +208,24 @@ def _item(source: _Source, first: int, last: int, owner: str) -> _Item:
     code = source.code
     text = "\n".join(code[first : last + 1])
     struct = _STRUCT.match(_behind_template(text))
+    if owner and (field := _FIELD.match(text)):
+        return _Item(first, last, frozenset({field[2]}), _used(text), field_type=field[1])
     if struct is None or last == first:
         names = frozenset(word for word in _defined(text) if not word.startswith(f"{owner}("))
         return _Item(first, last, names, _used(text))
     head = next(n for n in range(first, last + 1) if code[n].endswith("{"))
     frame = "\n".join([*code[first : head + 1], code[last]])
-    return _Item(first, last, frozenset({struct[1]}), _used(frame), _items(source, head + 1, last, struct[1]))
+    members = _items(source, head + 1, last, struct[1])
+    texts = {member: "\n".join(code[member.first : member.last + 1]) for member in members}
+    made = [found for member in members if (found := re.search(rf"\b{struct[1]}\(.*", texts[member], re.S))]
+    if not made:  # it is made of a list of its fields
+        members = [member if not member.field_type else replace(member, names=frozenset()) for member in members]
+    is_idle = "__device__" in "".join(texts.values()) and not (
+        re.search(r"struct \w+ :", frame)
+        or any(not _HARMLESS.match(text) for member, text in texts.items() if text.strip())
+        or any(not _NOTHING_DONE.search(found[0]) for found in made)
+    )
+    return _Item(first, last, frozenset({struct[1]}), _used(frame), members, is_idle=is_idle)
 
 
 @lru_cache(maxsize=4096)  # kernels of a family have most definitions in common

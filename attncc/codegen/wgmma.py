@@ -11,7 +11,7 @@ from ..kernels.hopper.panels import PANEL_COLUMNS, STEP, STEP_BYTES
 from ..kernels.products import Product
 from ..schedule.plan import DTYPE_BYTES
 
-_WIDTH = 90  # of lines of operands
+_WIDTH = 106  # of lines of operands
 # Columns of dK and dV that one product makes: ptxas grants an instruction no more registers than a thread is launched
 # with, 128 of four warpgroups.
 _WIDEST = 128

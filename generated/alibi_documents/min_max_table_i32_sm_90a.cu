@@ -4,9 +4,9 @@
 // Contents, by line:
 //    11  leaf code: sorted_hints.cuh 11
 //    17  parameters
-//    33  min/max tables
-//    62  sorted hints
-//   102  the kernel
+//    32  min/max tables
+//    61  sorted hints
+//   101  the kernel
 
 // ---- sorted_hints.cuh
 // The pieces in which a pre-pass looks at a line of an input, to verify that its entries never decrease.
@@ -20,8 +20,7 @@ struct Params {
     unsigned char *holds;
     const int *starts;
     long long stride0, stride1, stride2, stride3;
-    int size0, size1, size2, size3;
-    int block, checked, sequences;
+    int size0, size1, size2, size3, block, checked, sequences;
 };
 
 template <class Element> __device__ const Element* line_of(const Params& params, const Element* input, long long line) {

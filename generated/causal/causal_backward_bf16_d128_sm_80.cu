@@ -2,31 +2,30 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    48  sizes
-//    62  leaf code: element.cuh 64, math.cuh 68, bf16.cuh 127, shared_floats.cuh 149, statistics_floats.cuh 159,
-//        lanes.cuh 178, layout.cuh 191, load_matrices.cuh 247, mma_16bit.cuh 258, low_bits_16bit.cuh 332,
-//        gradient_softmax.cuh 347, replay_all.cuh 365, grid.cuh 372, output.cuh 443, copy.cuh 512, tile_kind.cuh 582,
-//        tiles.cuh 586, pair_stream.cuh 651, row_blocks.cuh 729, tiles_1d.cuh 741
-//   788  causal: Params 790, Context 808, make_context 816, Row 822, make_row 827, keep 836, ScoreGradient 843,
-//        QBounds 849, q_bounds 853
-//   861  pairs
-//   902  leaf code, continued: kept_in_registers.cuh 904, enough_registers.cuh 915, key_grid.cuh 933,
-//        learns_nothing.cuh 961, add_float.cuh 973, add_scalar.cuh 980, words.cuh 988, score_gradient.cuh 995
-//  1058  one tile of gradients
-//  1118  a head, and a block of keys
-//  1160    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  1167    FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
-//  1171    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  1173    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
-//  1179    FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
-//  1184    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  1217    FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
-//  1228    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  1238  the kernel
+//    47  sizes
+//    61  leaf code: element.cuh 63, math.cuh 67, bf16.cuh 124, shared_floats.cuh 146, statistics_floats.cuh 156,
+//        lanes.cuh 175, layout.cuh 188, load_matrices.cuh 244, mma_16bit.cuh 255, low_bits_16bit.cuh 329,
+//        gradient_softmax.cuh 344, replay_all.cuh 362, grid.cuh 369, output.cuh 437, copy.cuh 505, tile_kind.cuh 573,
+//        tiles.cuh 577, pair_stream.cuh 641, row_blocks.cuh 719, tiles_1d.cuh 731
+//   777  causal: Params 779, Context 795, make_context 803, Row 808, make_row 812, keep 821, ScoreGradient 828,
+//        QBounds 834, q_bounds 838
+//   846  pairs
+//   887  leaf code, continued: kept_in_registers.cuh 889, enough_registers.cuh 897, key_grid.cuh 915,
+//        learns_nothing.cuh 943, add_float.cuh 955, add_scalar.cuh 962, words.cuh 970, score_gradient.cuh 977
+//  1040  one tile of gradients
+//  1100  a head, and a block of keys
+//  1142    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  1149    FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
+//  1153    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  1155    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1161    FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
+//  1166    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  1199    FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
+//  1210    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  1220  the kernel
 //
-// Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
-// decoding) the last query sees every key. For top-left alignment write `keep if
-// causal_top_left()`.
+// Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
+// sees every key. For top-left alignment write `keep if causal_top_left()`.
 //
 // variant causal
 //   keep if causal()
@@ -86,9 +85,8 @@ struct PowersOfTwo {
     static constexpr int PARTS = 1;
 };
 
-/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
-/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
-/// and so leave the result unset.
+/// x, which is the same in all lanes: kept once for the warp, and so is what is computed from it. Not to be called
+/// under a condition: ptxas 13.0 may make the branch a predicate, and use its register too early.
 DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
@@ -102,8 +100,7 @@ DEVICE long long uniform_long(long long x) {
 
 template <class T> DEVICE T* uniform_pointer(T* x) { return (T*)uniform_long((long long)x); }
 
-/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
-/// the whole loop.
+/// x, so that the compiler doesn't compute ahead of a loop what depends on it, which takes registers from the loop.
 DEVICE int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;
@@ -383,9 +380,6 @@ DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
-/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
-
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
 DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
@@ -394,17 +388,17 @@ DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* c
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = agreed(work, first);
-    length = agreed(work, max(last - first, 0));
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
 }
 
-/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
+/// The rows and the keys of the sequence that `work` names. In a cache, with room for more, `kv_lens` says how many.
 template <class AnyWork, class Params> DEVICE void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
     if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
-    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
+    work.kv_len = uniform(length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
@@ -425,7 +419,7 @@ DEVICE int block_index() {
 }
 
 /// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
-/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on: at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
 DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
@@ -441,9 +435,9 @@ DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int 
 }
 
 // ---- output.cuh
-/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
-/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
-/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Columns
+/// of 16 bits go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at
+/// once. In fp32 the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
     template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
@@ -470,8 +464,7 @@ struct ColumnsInPairs {
     }
 };
 
-/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
-/// elements.
+/// Where a tile's rows go: slot i to row `Order::offset(i)` from `target` on, if below `rows`. Strides are of elements.
 template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
@@ -481,8 +474,8 @@ template <class Element, class Order> struct RowPlaces {
     DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
-/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
-/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+/// Stores the warp's rows, M_TILES * 16 slots from `slot` on, where `places` says (multiples of 16 bytes); of their
+/// columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. All lanes must call.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
 DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
                        const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
@@ -525,9 +518,7 @@ DEVICE void copy_async_or_zero(unsigned target, const void* source, bool exists)
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;"); }
 
 /// Waits until at most PENDING of this thread's latest groups are under way.
-template <int PENDING> DEVICE void copy_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
+template <int PENDING> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
 
 /// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
@@ -590,8 +581,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
-/// are kept by all rows.
+/// The keys that a block of queries looks at, as slots (tiles_1d.cuh): [begin, end); full ones: [full_begin, full_end).
 struct TileRange {
     int begin, full_begin, full_end, end;
 };
@@ -739,9 +729,8 @@ template <class Work, class Params> DEVICE long long first_row_block(const Param
 }
 
 // ---- tiles_1d.cuh
-/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
-///
-/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+/// Where the rows (or keys) of a tile stand: SIZE positions in a row (1-D). The tiles of a sequence, laid out one after
+/// the other, are its slots; here slots are positions. See tiles_2d.cuh for tiles of a grid.
 template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
@@ -792,16 +781,14 @@ struct Params {
     bf16 *dk, *dv;
     float *dq_sum;
     const float *statistics;
-    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
-    const int *q_offsets;
-    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
-    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
-    long long v_stride_row, dout_stride_batch, dout_stride_head, dout_stride_row;
-    long long dk_stride_batch, dk_stride_head, dk_stride_row, dv_stride_batch;
-    long long dv_stride_head, dv_stride_row;
-    int q_offset, q_offset_form, batch, num_heads;
-    int num_kv_heads, q_len, kv_len, row_blocks;
-    int kv_blocks;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table, *q_offsets;
+    long long q_stride_batch, q_stride_head, q_stride_row;
+    long long k_stride_batch, k_stride_head, k_stride_row;
+    long long v_stride_batch, v_stride_head, v_stride_row;
+    long long dout_stride_batch, dout_stride_head, dout_stride_row;
+    long long dk_stride_batch, dk_stride_head, dk_stride_row;
+    long long dv_stride_batch, dv_stride_head, dv_stride_row;
+    int q_offset, q_offset_form, batch, num_heads, num_kv_heads, q_len, kv_len, row_blocks, kv_blocks;
     float scale;
 };
 
@@ -814,21 +801,19 @@ struct Context {
 };
 
 template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
-    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
-        query_offset(params, work), params.scale};
-    return ctx;
+    return {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start, query_offset(params, work),
+        params.scale};
 }
 
 struct Row {
-    int q_idx;
-    int q_pos;
+    int q_idx, q_pos;
 };
 
 DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 832 "causal_backward_bf16_d128_sm_80.cu"
+#line 817 "causal_backward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -836,7 +821,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 840 "causal_backward_bf16_d128_sm_80.cu"
+#line 825 "causal_backward_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -905,9 +890,6 @@ struct Pairs {
 // What a backward kernel keeps for its loop, in registers. kept_in_smem.cuh has the same interface.
 
 constexpr bool KNOWS_FULL = true;  // tiles of which all is kept have code of their own
-
-/// What a head is about.
-template <class T> DEVICE T kept(const T& x) { return uniform_struct(x); }
 
 /// What is asked for between tiles, and the same in all threads.
 template <bool, class T> DEVICE T aside(const T& x) { return x; }
@@ -1125,7 +1107,7 @@ DEVICE void sweep(const Params& params, int of_group, const Places& at, KeyGradi
     const int head = work.kv_head * (params.num_heads / params.num_kv_heads) + of_group;
     const int kv_first = work.kv_block * BLOCK_KV, kv_last = min(kv_first + BLOCK_KV, work.kv_len) - 1;
     const int warp_row = threadIdx.x / 32 * WARP_ROWS;
-    const Context& context = kept(make_context(params, work, head, work.kv_head));
+    const Context& context = uniform_struct(make_context(params, work, head, work.kv_head));
     Pairs pairs(params, context, kv_first + warp_row);
     const TileRange& range = aside<PARTS != 1>(aligned<BLOCK_Q>(rows_of(params, context, kv_first, kv_last)));
     auto kind_of = [&](int q_first, int q_last) {

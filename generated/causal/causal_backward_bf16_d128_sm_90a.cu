@@ -2,39 +2,38 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    56  sizes
-//    80  leaf code: element.cuh 82, math.cuh 86, bf16.cuh 136, recompute_softmax.cuh 155, replay_all.cuh 173,
-//        barrier.cuh 180, grid.cuh 246, key_grid.cuh 323, kv_blocks.cuh 333, tile_kind.cuh 369, query_tiles.cuh 373,
-//        backward_pipeline.cuh 449, blocks_late.cuh 631, factors_are_one.cuh 668, finished.cuh 675, layout.cuh 695,
-//        learns_nothing.cuh 716, add_vector.cuh 731, output.cuh 739, dq_semaphore.cuh 811, row_blocks.cuh 886,
-//        rotation.cuh 898, words.cuh 908, statistics_split_bf16.cuh 926, tiles_1d.cuh 978, tma.cuh 1003,
-//        tma_1d.cuh 1032, cluster_of_two.cuh 1050, transposed.cuh 1166, warpgroup.cuh 1215, wgmma.cuh 1252
-//  1340  causal: Params 1342, Context 1361, make_context 1369, Row 1375, make_row 1380, keep 1389, ScoreGradient 1396,
-//        QBounds 1402, q_bounds 1406
-//  1421  what the warpgroups share
-//  1464  the producer
-//  1711  consumers of keys
-//  1713  pairs of keys and queries: probs_kept.cuh 1715
-//  1935  products of the consumers of keys
-//  2211    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2261    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2271    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2278    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2320    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2327    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2332    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
-//  2336    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2355    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2421  dQ
-//  2492    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2556  the kernel
-//  2572    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
-//  2576    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2581    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//    55  sizes
+//    79  leaf code: element.cuh 81, math.cuh 85, bf16.cuh 133, recompute_softmax.cuh 152, replay_all.cuh 168,
+//        barrier.cuh 175, grid.cuh 238, key_grid.cuh 311, kv_blocks.cuh 321, tile_kind.cuh 357, query_tiles.cuh 361,
+//        backward_pipeline.cuh 437, blocks_late.cuh 619, factors_are_one.cuh 656, finished.cuh 663, layout.cuh 683,
+//        learns_nothing.cuh 704, add_vector.cuh 719, output.cuh 727, dq_semaphore.cuh 798, row_blocks.cuh 873,
+//        rotation.cuh 885, words.cuh 895, statistics_split_bf16.cuh 913, tiles_1d.cuh 965, tma.cuh 989,
+//        tma_1d.cuh 1018, cluster_of_two.cuh 1035, transposed.cuh 1150, warpgroup.cuh 1199, wgmma.cuh 1234
+//  1319  causal: Params 1321, Context 1339, make_context 1347, Row 1352, make_row 1356, keep 1365, ScoreGradient 1372,
+//        QBounds 1378, q_bounds 1382
+//  1397  what the warpgroups share
+//  1440  the producer
+//  1687  consumers of keys
+//  1689  pairs of keys and queries: probs_kept.cuh 1691
+//  1911  products of the consumers of keys
+//  2184    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2234    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2244    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2251    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2293    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2300    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2305    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
+//  2309    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2328    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2394  dQ
+//  2465    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2529  the kernel
+//  2545    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
+//  2549    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2554    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
-// Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
-// decoding) the last query sees every key. For top-left alignment write `keep if
-// causal_top_left()`.
+// Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
+// sees every key. For top-left alignment write `keep if causal_top_left()`.
 //
 // variant causal
 //   keep if causal()
@@ -103,9 +102,8 @@ struct PowersOfTwo {
     static constexpr int PARTS = 1;
 };
 
-/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
-/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
-/// and so leave the result unset.
+/// x, which is the same in all lanes: kept once for the warp, and so is what is computed from it. Not to be called
+/// under a condition: ptxas 13.0 may make the branch a predicate, and use its register too early.
 DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
@@ -114,8 +112,7 @@ DEVICE int uniform(int x) {
 
 DEVICE float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
-/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
-/// the whole loop.
+/// x, so that the compiler doesn't compute ahead of a loop what depends on it, which takes registers from the loop.
 DEVICE int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;
@@ -164,8 +161,6 @@ struct Recompute {
     /// What `prob` takes of a pair that is kept; of others it takes -inf.
     DEVICE float exponent(float score) const { return score * factor; }
 
-    static DEVICE float prob(float exponent) { return exp2_flushed(exponent); }
-
     /// dP/dS, but for what the row's sum has in it.
     static DEVICE float dscore_factor(float, float prob) { return prob; }
 };
@@ -178,8 +173,8 @@ template <int M_TILES, int KEYS> struct Replay {
 };
 
 // ---- barrier.cuh
-// Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
-// read a stage. Named barriers join the warps of a warpgroup.
+// Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that
+// have read a stage. Named barriers join the warps of a warpgroup.
 
 DEVICE void barrier_init(unsigned barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
@@ -192,8 +187,8 @@ DEVICE void barrier_arrive(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma, ldmatrix) or
-/// before a barrier of theirs is done, and what the producer wrote this lane alone has read.
+/// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma,
+/// ldmatrix) or before a barrier of theirs is done, and what the producer wrote this lane alone has read.
 DEVICE void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
@@ -215,12 +210,9 @@ DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
-DEVICE void named_wait(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
+DEVICE void named_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
-/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
-/// all free, with 1.
+/// A position in a ring of stages. Its parity flips each turn: from 0 for consumers, from 1 for a producer (all free).
 template <int STAGES> struct Ring {
     unsigned parity;
     int stage = 0;
@@ -257,9 +249,6 @@ DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
-/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
-
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
 DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
@@ -268,21 +257,20 @@ DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* c
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = agreed(work, first);
-    length = agreed(work, max(last - first, 0));
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
 }
 
-/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
+/// The rows and the keys of the sequence that `work` names. In a cache, with room for more, `kv_lens` says how many.
 template <class AnyWork, class Params> DEVICE void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
     if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
-    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
+    work.kv_len = uniform(length);  // not in the branch: no value is agreed upon under a predicate
 }
 
-/// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
-/// anything.
+/// Whether k and v may have rows, of any contents, behind a sequence's last key: other sequences', or a cache's.
 template <class Params> DEVICE bool rows_follow_keys(const Params& params) {
     return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
 }
@@ -305,7 +293,7 @@ DEVICE int block_index() {
 }
 
 /// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
-/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on: at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
 DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
@@ -737,9 +725,9 @@ DEVICE void add_four(float* address, const float (&x)[4]) {
 }
 
 // ---- output.cuh
-/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
-/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
-/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Columns
+/// of 16 bits go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at
+/// once. In fp32 the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
     template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
@@ -766,8 +754,7 @@ struct ColumnsInPairs {
     }
 };
 
-/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
-/// elements.
+/// Where a tile's rows go: slot i to row `Order::offset(i)` from `target` on, if below `rows`. Strides are of elements.
 template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
@@ -777,8 +764,8 @@ template <class Element, class Order> struct RowPlaces {
     DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
-/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
-/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+/// Stores the warp's rows, M_TILES * 16 slots from `slot` on, where `places` says (multiples of 16 bytes); of their
+/// columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. All lanes must call.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
 DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
                        const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
@@ -976,9 +963,8 @@ DEVICE unsigned long long statistics_descriptor(unsigned address) {
 DEVICE unsigned long long weights_descriptor(unsigned address) { return 128 >> 4 << 16 | (address & 0x3ffff) >> 4; }
 
 // ---- tiles_1d.cuh
-/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
-///
-/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+/// Where the rows (or keys) of a tile stand: SIZE positions in a row (1-D). The tiles of a sequence, laid out one after
+/// the other, are its slots; here slots are positions. See tiles_2d.cuh for tiles of a grid.
 template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
@@ -1001,8 +987,8 @@ template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
 };
 
 // ---- tma.cuh
-// The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a panel of
-// a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
+// The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a
+// panel of a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
 
 struct alignas(64) TensorMap {
     unsigned char bytes[128];
@@ -1030,8 +1016,7 @@ DEVICE void bulk_load(unsigned target, const void* source, int bytes, unsigned b
 DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- tma_1d.cuh
-/// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
-/// expects its bytes already.
+/// Loads a tile of rows from `position` on, with zeros for what lies outside the tensor; `barrier` expects its bytes.
 template <class Tile, class Order>
 DEVICE void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
                             int batch) {
@@ -1138,7 +1123,6 @@ struct Cluster {
     static DEVICE void begin() {
         if (cluster_blocks() > 1) cluster_wait();
     }
-    static DEVICE void end() { begin(); }
 
     /// `tma_load_panels`; the block whose rank is `first` loads the first panel.
     template <class Tile, class Order>
@@ -1213,18 +1197,16 @@ DEVICE void store_matrices_transposed(unsigned address, const unsigned (&x)[4]) 
 }
 
 // ---- warpgroup.cuh
-// What the threads that multiply do to tiles in shared memory before wgmma reads them. Each warpgroup has a named barrier,
-// and all of them together one more.
+// What consumers do to tiles before wgmma reads them. Each warpgroup has a named barrier, and all have one more.
 
 DEVICE void warpgroup_wait(int warpgroup) { named_wait(1 + warpgroup, 128); }
 
-/// Zeros in place of the rows of a tile from `rows` on: they belong to another sequence, and 0 times what they hold could
-/// be NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
+/// Zeros in place of a tile's rows from `rows` on: they belong to another sequence, and 0 times what they hold may be
+/// NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
 template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int rows, int barrier = 1 + THREADS / 128) {
     NO_UNROLL for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
-#pragma unroll 1
-        for (int byte = (rows * 8 + thread_index() % THREADS) * 16; byte < Tile::ROWS * 128; byte += THREADS * 16)
-            store_words(tile + panel * Tile::ROWS * 128 + byte, {0, 0, 0, 0});
+        NO_UNROLL for (int at = (rows * 8 + thread_index() % THREADS) * 16; at < Tile::ROWS * 128; at += THREADS * 16)
+            store_words(tile + panel * Tile::ROWS * 128 + at, {0, 0, 0, 0});
     fence_async();
     named_wait(barrier, THREADS);
 }
@@ -1250,11 +1232,11 @@ template <class Dtype, class KTile, int THREADS> DEVICE float take_scale(unsigne
 }
 
 // ---- wgmma.cuh
-// Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the 128-byte
-// swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i]:
+// Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the
+// 128-byte swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i]:
 // warp w of the group has rows 16w to 16w + 15, and its lanes the rows and columns that mma.m16n8k16 would give them.
 
-// Operands of products: the accumulators of a column tile, or of four; how much further a step's B is, and its A, or A's registers.
+// Operands of products: the accumulators of a column tile, or of four; a step's offsets of B and A, or A's registers.
 #define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
 #define SUM_TILES(n) SUM_TILE(n), SUM_TILE(n + 1), SUM_TILE(n + 2), SUM_TILE(n + 3)
 #define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
@@ -1291,20 +1273,18 @@ template <int STEPS> DEVICE unsigned (&step_of(unsigned (&x)[STEPS][4], int step
 
 [[maybe_unused]] constexpr unsigned long long SWIZZLE_128 = 1, SWIZZLE_32 = 3;
 
-/// What a matrix descriptor (PTX ISA) says besides addresses: the swizzle, which is as wide as rows are, and how many bytes it is
-/// from 8 rows to the next 8.
+/// What a matrix descriptor (PTX ISA) says besides addresses: the swizzle, and how many bytes 8 rows take.
 constexpr __device__ unsigned long long descriptor_form(unsigned long long swizzle, unsigned eight_rows) {
     return swizzle << 62 | (unsigned long long)eight_rows >> 4 << 32;
 }
 
-/// A matrix descriptor of a tile in panels of 128 bytes: its address, and the offset from panel to panel, which counts where
-/// columns are not what is summed over. What is added to it are offsets in units of 16 bytes; as one 64-bit sum, they take one
-/// uniform instruction.
+/// A matrix descriptor of a tile in panels of 128 bytes: its address, and the offset from panel to panel, which counts
+/// where columns aren't summed over. Added to it are offsets in units of 16 bytes, by one 64-bit uniform instruction.
 DEVICE unsigned long long descriptor(unsigned address, unsigned panel_bytes) {
     return descriptor_form(SWIZZLE_128, 8 * 128) | panel_bytes >> 4 << 16 | (address & 0x3ffff) >> 4;
 }
 
-/// Offsets of 16 columns each, for operands whose columns are summed over: steps FIRST, FIRST + 1, ... of a tile of ROWS rows.
+/// Offsets of 16 columns each, for operands whose columns are summed over: steps from FIRST on, of a tile of ROWS rows.
 template <int ROWS, int FIRST = 0> struct ColumnSteps {
     static constexpr DEVICE unsigned at(int step) {
         return ((FIRST + step) / 4 * ROWS * 128 + (FIRST + step) % 4 * 32) >> 4;
@@ -1317,7 +1297,6 @@ struct RowSteps {
 };
 
 template <int COUNT> DEVICE void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
-
 template <int COUNT> DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 using Element = Dtype::Element;
@@ -1345,16 +1324,15 @@ struct Params {
     float *dq_sum;
     const float *statistics;
     int *next_block, *dq_semaphore, *finished;
-    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
-    const int *q_offsets;
-    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
-    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
-    long long v_stride_row, dout_stride_batch, dout_stride_head, dout_stride_row;
-    long long dk_stride_batch, dk_stride_head, dk_stride_row, dv_stride_batch;
-    long long dv_stride_head, dv_stride_row;
-    int q_offset, q_offset_form, batch, num_heads;
-    int num_kv_heads, q_len, kv_len, row_blocks;
-    int kv_blocks, blocks, head_swizzle;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table, *q_offsets;
+    long long q_stride_batch, q_stride_head, q_stride_row;
+    long long k_stride_batch, k_stride_head, k_stride_row;
+    long long v_stride_batch, v_stride_head, v_stride_row;
+    long long dout_stride_batch, dout_stride_head, dout_stride_row;
+    long long dk_stride_batch, dk_stride_head, dk_stride_row;
+    long long dv_stride_batch, dv_stride_head, dv_stride_row;
+    int q_offset, q_offset_form, batch, num_heads, num_kv_heads, q_len, kv_len, row_blocks, kv_blocks, blocks;
+    int head_swizzle;
     float scale;
 };
 
@@ -1367,21 +1345,19 @@ struct Context {
 };
 
 template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
-    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
-        query_offset(params, work), params.scale};
-    return ctx;
+    return {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start, query_offset(params, work),
+        params.scale};
 }
 
 struct Row {
-    int q_idx;
-    int q_pos;
+    int q_idx, q_pos;
 };
 
 DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 1385 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1361 "causal_backward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1389,7 +1365,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 1393 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1369 "causal_backward_bf16_d128_sm_90a.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -1865,7 +1841,7 @@ struct Pairs {
     /// isn't subtracted from it, dP of what is dropped counts as 0 there.
     DEVICE void exponentiate() {
         each_pair(scores, [&](int n, int r, int, float& x, float& y) {
-            const float prob_x = Recompute::prob(x), prob_y = Recompute::prob(y);
+            const float prob_x = exp2_flushed(x), prob_y = exp2_flushed(y);
             probs.put(n, r, replay.keeps(0, n, r, 0) ? prob_x : 0, replay.keeps(0, n, r, 1) ? prob_y : 0);
             x = Recompute::dscore_factor(x, prob_x) * dropout_scale(params);
             y = Recompute::dscore_factor(y, prob_y) * dropout_scale(params);
@@ -1938,8 +1914,8 @@ struct Pairs {
 #define STEP(b_step, a_step, adds) \
     "add.s64 b, %33, %" #b_step "; add.s64 a, %34, %" #a_step ";\n" \
     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22," \
+    " %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
 DEVICE void multiply_keys_queries_async(float (&sum)[8][4], unsigned long long a, unsigned long long b,
@@ -1947,11 +1923,11 @@ DEVICE void multiply_keys_queries_async(float (&sum)[8][4], unsigned long long a
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more)
-        STEP(43, 44, more) STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more) "}"
+        STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more) STEP(43, 44, more)
+        STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more) "}"
         : SUM_TILES(0), SUM_TILES(4)
-        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
-          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7));
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3), A_IN_SMEM(4),
+          A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7));
 }
 #undef STEP
 
@@ -1959,19 +1935,19 @@ DEVICE void multiply_keys_queries_async(float (&sum)[8][4], unsigned long long a
 #define STEP(b_step, a_step, adds) \
     "add.s64 b, %33, %" #b_step "; add.s64 a, %34, %" #a_step ";\n" \
     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22," \
+    " %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
 DEVICE void multiply_values_dout_async(float (&sum)[8][4], unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more)
-        STEP(43, 44, more) STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more) "}"
+        STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more) STEP(43, 44, more)
+        STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more) "}"
         : SUM_TILES(0), SUM_TILES(4)
-        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
-          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7));
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3), A_IN_SMEM(4),
+          A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7));
 }
 #undef STEP
 
@@ -1979,8 +1955,8 @@ DEVICE void multiply_values_dout_async(float (&sum)[8][4], unsigned long long a,
 #define STEP(b_step, a_step, adds) \
     "add.s64 b, %33, %" #b_step "; add.s64 a, %34, %" #a_step ";\n" \
     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22," \
+    " %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
 DEVICE void multiply_statistics_async(float (&sum)[8][4], unsigned long long a, unsigned long long b, int accumulate) {
@@ -1997,10 +1973,9 @@ DEVICE void multiply_statistics_async(float (&sum)[8][4], unsigned long long a, 
 #define STEP(b_step, a0, a1, a2, a3, adds) \
     "add.s64 b, %65, %" #b_step ";\n" \
     "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22," \
+    " %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43," \
+    " %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63" \
     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
 DEVICE void add_key_gradient_async(float (&sum)[16][4], const unsigned (&a)[4][4], unsigned long long b,
@@ -2008,11 +1983,10 @@ DEVICE void add_key_gradient_async(float (&sum)[16][4], const unsigned (&a)[4][4
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
-        STEP(66, 67, 68, 69, 70, first) STEP(71, 72, 73, 74, 75, more)
-        STEP(76, 77, 78, 79, 80, more) STEP(81, 82, 83, 84, 85, more) "}"
+        STEP(66, 67, 68, 69, 70, first) STEP(71, 72, 73, 74, 75, more) STEP(76, 77, 78, 79, 80, more)
+        STEP(81, 82, 83, 84, 85, more) "}"
         : SUM_TILES(0), SUM_TILES(4), SUM_TILES(8), SUM_TILES(12)
-        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0), A_IN_REGISTERS(1), A_IN_REGISTERS(2),
-          A_IN_REGISTERS(3));
+        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0), A_IN_REGISTERS(1), A_IN_REGISTERS(2), A_IN_REGISTERS(3));
 }
 #undef STEP
 
@@ -2020,10 +1994,9 @@ DEVICE void add_key_gradient_async(float (&sum)[16][4], const unsigned (&a)[4][4
 #define STEP(b_step, a0, a1, a2, a3, adds) \
     "add.s64 b, %65, %" #b_step ";\n" \
     "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22," \
+    " %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43," \
+    " %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63" \
     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
 DEVICE void add_value_gradient_async(float (&sum)[16][4], const unsigned (&a)[1][4], unsigned long long b,
@@ -2045,7 +2018,7 @@ struct ConsumerProducts {
     int number;        // of the consumer
     unsigned keys_at;  // where the block's keys are
     bool pending = false;  // products of the tile before may still be under way
-    const ConsumerRelease consumer_release;
+    const ConsumerRelease consumer_release{shared.address};
     const unsigned kept_row;  // of the lane's, where a tile of dS is stored, see `transposed_row`
 
     Scores scores;    // S, then P where that is kept until dS
@@ -2054,7 +2027,7 @@ struct ConsumerProducts {
     Operand dscores;  // dS with 16 bits
 
     DEVICE ConsumerProducts(const Params& params, const Shared& shared)
-        : params(params), shared(shared), consumer_release(shared.address), kept_row(transposed_row<DScoresTile>(0)) {}
+        : params(params), shared(shared), kept_row(transposed_row<DScoresTile>(0)) {}
 
     /// Made anew where factors of dS are spilled: registers are few there.
     DEVICE unsigned own_row() const { return SPILLS_DSCORE_FACTORS ? transposed_row<DScoresTile>(0) : kept_row; }
@@ -2424,8 +2397,8 @@ DEVICE void run_consumer(const Params& params, const Shared& shared, int) {
 #define STEP(b_step, a_step, adds) \
     "add.s64 b, %33, %" #b_step "; add.s64 a, %34, %" #a_step ";\n" \
     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22," \
+    " %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}, a, b, " #adds ", 1, 1, 0, 1;\n"
 template <class ASteps, class BSteps>
 DEVICE void multiply_query_gradient_async(float (&sum)[8][4], unsigned long long a, unsigned long long b,
@@ -2582,5 +2555,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         give_registers<32>();
         run_producer(params, q_map, k_map, v_map, dout_map, shared, uniform(threadIdx.x / 32) - 4 * (CONSUMERS + 1));
     }
-    Cluster::end();
+    Cluster::begin();
 }

@@ -2,26 +2,25 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    43  sizes
-//    57  leaf code: element.cuh 59, math.cuh 63, bf16.cuh 122, statistics_floats.cuh 144, lanes.cuh 166,
-//        layout.cuh 179, load_matrices.cuh 222, mma_16bit.cuh 233, low_bits_16bit.cuh 307, gradient_softmax.cuh 323,
-//        replay_all.cuh 341, grid.cuh 347, output.cuh 450, copy.cuh 519, tile_kind.cuh 589, tiles.cuh 593,
-//        pair_stream.cuh 658, row_blocks.cuh 736, tiles_1d.cuh 748
-//   794  causal: Params 796, Context 812, make_context 820, Row 826, make_row 831, keep 840, ScoreGradient 847,
-//        KvBounds 853, kv_bounds 857
-//   866  pairs
-//   907  leaf code, continued: kept_in_registers.cuh 909
-//   920  one tile of gradients
-//   956  the kernel
-//  1013    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
-//  1018    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
-//  1020    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
-//  1023    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
-//  1028    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
+//    42  sizes
+//    56  leaf code: element.cuh 58, math.cuh 62, bf16.cuh 119, statistics_floats.cuh 141, lanes.cuh 163,
+//        layout.cuh 176, load_matrices.cuh 219, mma_16bit.cuh 230, low_bits_16bit.cuh 304, gradient_softmax.cuh 320,
+//        replay_all.cuh 338, grid.cuh 344, output.cuh 444, copy.cuh 512, tile_kind.cuh 580, tiles.cuh 584,
+//        pair_stream.cuh 648, row_blocks.cuh 726, tiles_1d.cuh 738
+//   783  causal: Params 785, Context 800, make_context 808, Row 813, make_row 817, keep 826, ScoreGradient 833,
+//        KvBounds 839, kv_bounds 843
+//   852  pairs
+//   893  leaf code, continued: kept_in_registers.cuh 895
+//   903  one tile of gradients
+//   939  the kernel
+//   996    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
+//  1001    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
+//  1003    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
+//  1006    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1011    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
 //
-// Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
-// decoding) the last query sees every key. For top-left alignment write `keep if
-// causal_top_left()`.
+// Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
+// sees every key. For top-left alignment write `keep if causal_top_left()`.
 //
 // variant causal
 //   keep if causal()
@@ -81,9 +80,8 @@ struct PowersOfTwo {
     static constexpr int PARTS = 1;
 };
 
-/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
-/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
-/// and so leave the result unset.
+/// x, which is the same in all lanes: kept once for the warp, and so is what is computed from it. Not to be called
+/// under a condition: ptxas 13.0 may make the branch a predicate, and use its register too early.
 DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
@@ -97,8 +95,7 @@ DEVICE long long uniform_long(long long x) {
 
 template <class T> DEVICE T* uniform_pointer(T* x) { return (T*)uniform_long((long long)x); }
 
-/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
-/// the whole loop.
+/// x, so that the compiler doesn't compute ahead of a loop what depends on it, which takes registers from the loop.
 DEVICE int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;
@@ -358,9 +355,6 @@ DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
-/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
-
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
 DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
@@ -369,17 +363,17 @@ DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* c
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = agreed(work, first);
-    length = agreed(work, max(last - first, 0));
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
 }
 
-/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
+/// The rows and the keys of the sequence that `work` names. In a cache, with room for more, `kv_lens` says how many.
 template <class AnyWork, class Params> DEVICE void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
     if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
-    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
+    work.kv_len = uniform(length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
@@ -400,7 +394,7 @@ DEVICE int block_index() {
 }
 
 /// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
-/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on: at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
 DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
@@ -415,9 +409,9 @@ DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int 
     sequence = low;
 }
 
-/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
-/// `rows_each` rows. The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows
-/// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
+/// Which head, split and rows block `index` of queries is. A sequence has `heads` heads, and a query `rows_each` rows.
+/// The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows go first: a
+/// causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
 template <int BLOCK_Q, bool SPLITS = true, class Params>
 DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
@@ -448,9 +442,9 @@ template <int BLOCK_Q, class Params> DEVICE Work find_work(const Params& params,
 }
 
 // ---- output.cuh
-/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
-/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
-/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Columns
+/// of 16 bits go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at
+/// once. In fp32 the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
     template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
@@ -477,8 +471,7 @@ struct ColumnsInPairs {
     }
 };
 
-/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
-/// elements.
+/// Where a tile's rows go: slot i to row `Order::offset(i)` from `target` on, if below `rows`. Strides are of elements.
 template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
@@ -488,8 +481,8 @@ template <class Element, class Order> struct RowPlaces {
     DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
-/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
-/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+/// Stores the warp's rows, M_TILES * 16 slots from `slot` on, where `places` says (multiples of 16 bytes); of their
+/// columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. All lanes must call.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
 DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
                        const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
@@ -532,9 +525,7 @@ DEVICE void copy_async_or_zero(unsigned target, const void* source, bool exists)
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;"); }
 
 /// Waits until at most PENDING of this thread's latest groups are under way.
-template <int PENDING> DEVICE void copy_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
+template <int PENDING> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
 
 /// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
@@ -597,8 +588,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
-/// are kept by all rows.
+/// The keys that a block of queries looks at, as slots (tiles_1d.cuh): [begin, end); full ones: [full_begin, full_end).
 struct TileRange {
     int begin, full_begin, full_end, end;
 };
@@ -746,9 +736,8 @@ template <class Work, class Params> DEVICE long long first_row_block(const Param
 }
 
 // ---- tiles_1d.cuh
-/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
-///
-/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+/// Where the rows (or keys) of a tile stand: SIZE positions in a row (1-D). The tiles of a sequence, laid out one after
+/// the other, are its slots; here slots are positions. See tiles_2d.cuh for tiles of a grid.
 template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
@@ -797,15 +786,14 @@ struct Params {
     const bf16 *q, *k, *v, *dout;
     bf16 *dq;
     const float *statistics;
-    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
-    const int *q_offsets;
-    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
-    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
-    long long v_stride_row, dout_stride_batch, dout_stride_head, dout_stride_row;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table, *q_offsets;
+    long long q_stride_batch, q_stride_head, q_stride_row;
+    long long k_stride_batch, k_stride_head, k_stride_row;
+    long long v_stride_batch, v_stride_head, v_stride_row;
+    long long dout_stride_batch, dout_stride_head, dout_stride_row;
     long long dq_stride_batch, dq_stride_head, dq_stride_row;
-    int q_offset, q_offset_form, batch, num_heads;
-    int num_kv_heads, q_len, kv_len, row_blocks;
-    int q_blocks, splits, head_swizzle;
+    int q_offset, q_offset_form, batch, num_heads, num_kv_heads, q_len, kv_len, row_blocks, q_blocks, splits;
+    int head_swizzle;
     float scale;
 };
 
@@ -818,21 +806,19 @@ struct Context {
 };
 
 template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
-    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
-        query_offset(params, work), params.scale};
-    return ctx;
+    return {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start, query_offset(params, work),
+        params.scale};
 }
 
 struct Row {
-    int q_idx;
-    int q_pos;
+    int q_idx, q_pos;
 };
 
 DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 836 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 822 "causal_backward_dq_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -840,7 +826,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 844 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 830 "causal_backward_dq_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -911,9 +897,6 @@ struct Pairs {
 
 constexpr bool KNOWS_FULL = true;  // tiles of which all is kept have code of their own
 
-/// What a head is about.
-template <class T> DEVICE T kept(const T& x) { return uniform_struct(x); }
-
 /// What is asked for between tiles, and the same in all threads.
 template <bool, class T> DEVICE T aside(const T& x) { return x; }
 
@@ -970,7 +953,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) causal_backward_dq(cons
     const int q_first = work.q_first, q_last = work.q_last;
     if ((unsigned)q_first >= (unsigned)work.q_len) return;
     const int kv_head = work.head / (params.num_heads / params.num_kv_heads), warp_row = threadIdx.x / 32 * WARP_ROWS;
-    const Context& context = kept(make_context(params, work, work.head, kv_head));
+    const Context& context = uniform_struct(make_context(params, work, work.head, kv_head));
     const unsigned queries = shared_address(shared), dout = queries + QTile::BYTES, buffers = dout + DoutTile::BYTES;
     const long long row = work.q_start + (long long)q_first;
     load_tile<QTile, QOrder, THREADS, HEAD_DIM * sizeof(Element)>(

@@ -2,32 +2,30 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    49  sizes
-//    66  leaf code: element.cuh 68, math.cuh 72, bf16.cuh 161, running_max.cuh 184, normalize_softmax.cuh 211,
-//        keep_all.cuh 299, tiles_1d.cuh 306, grid.cuh 328, keys_in_rows.cuh 442, output.cuh 448, head_rows.cuh 525,
-//        in_registers.cuh 565, kept_rows.cuh 571, key_bits.cuh 586, rotation.cuh 601, scores.cuh 611,
-//        tile_kind.cuh 655, tiles.cuh 659
-//   726  causal: Params 728, Context 743, make_context 751, Row 757, make_row 762, keep_bits 771, KvBounds 779,
-//        kv_bounds 783
-//   792  a block of queries
-//   909  leaf code, continued: lanes.cuh 911, addresses_recomputed.cuh 924, layout.cuh 938, load_matrices.cuh 994,
-//        mma_16bit.cuh 1005, copy.cuh 1097, words.cuh 1161, queries.cuh 1174
-//  1188  one tile of attention
-//  1216    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
-//  1234    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  1242    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1249  leaf code of the loop over tiles: kv_rows.cuh 1251, kv_stream.cuh 1270, load_rows.cuh 1363,
-//        block_range.cuh 1384
-//  1396  the kernel
-//  1402    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
-//  1439    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
-//  1443    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  1458    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
-//  1460    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
+//    47  sizes
+//    64  leaf code: element.cuh 66, math.cuh 70, bf16.cuh 157, running_max.cuh 180, normalize_softmax.cuh 206,
+//        keep_all.cuh 294, tiles_1d.cuh 301, grid.cuh 322, output.cuh 433, head_rows.cuh 509, in_registers.cuh 548,
+//        kept_rows.cuh 554, key_bits.cuh 568, rotation.cuh 583, scores.cuh 593, tile_kind.cuh 637, tiles.cuh 641
+//   707  causal: Params 709, Context 722, make_context 730, Row 735, make_row 739, keep_bits 748, KvBounds 756,
+//        kv_bounds 760
+//   769  a block of queries
+//   881  leaf code, continued: lanes.cuh 883, addresses_recomputed.cuh 896, layout.cuh 910, load_matrices.cuh 966,
+//        mma_16bit.cuh 977, copy.cuh 1069, words.cuh 1131, queries.cuh 1144
+//  1158  one tile of attention
+//  1186    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
+//  1204    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  1212    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1219  leaf code of the loop over tiles: kv_rows.cuh 1221, kv_stream.cuh 1240, load_rows.cuh 1333,
+//        block_range.cuh 1354
+//  1366  the kernel
+//  1372    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1409    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1413    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1428    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1430    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
 //
-// Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
-// decoding) the last query sees every key. For top-left alignment write `keep if
-// causal_top_left()`.
+// Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
+// sees every key. For top-left alignment write `keep if causal_top_left()`.
 //
 // variant causal
 //   keep if causal()
@@ -113,9 +111,8 @@ DEVICE float quad_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
-/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
-/// and so leave the result unset.
+/// x, which is the same in all lanes: kept once for the warp, and so is what is computed from it. Not to be called
+/// under a condition: ptxas 13.0 may make the branch a predicate, and use its register too early.
 DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
@@ -131,8 +128,7 @@ DEVICE long long uniform_long(long long x) {
 
 template <class T> DEVICE T* uniform_pointer(T* x) { return (T*)uniform_long((long long)x); }
 
-/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
-/// the whole loop.
+/// x, so that the compiler doesn't compute ahead of a loop what depends on it, which takes registers from the loop.
 DEVICE int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;
@@ -182,8 +178,7 @@ struct Dtype : PowersOfTwo {
 };
 
 // ---- running_max.cuh
-/// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
-/// stale_max_softmax.cuh) says when it moves.
+/// The running maximum of each row of a warp, which exponents are relative to. What derives from it says when it moves.
 template <int M_TILES> struct RunningMax {
     float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
     float offset[M_TILES][2];  // minus the maximum of each row, as an exponent
@@ -281,8 +276,8 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
     }
 
-    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
-    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    /// What to multiply the row's output by. `row_max` becomes what its sum is relative to, -inf if it has no weight;
+    /// `sink` takes part in the sum alone: both in natural units. All lanes of the quad must call.
     DEVICE float finish(int m, int r, float sink, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
         const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
@@ -304,9 +299,8 @@ template <int M_TILES> struct Dropout {
 };
 
 // ---- tiles_1d.cuh
-/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
-///
-/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+/// Where the rows (or keys) of a tile stand: SIZE positions in a row (1-D). The tiles of a sequence, laid out one after
+/// the other, are its slots; here slots are positions. See tiles_2d.cuh for tiles of a grid.
 template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
@@ -339,9 +333,6 @@ DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
-/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
-
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
 DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
@@ -350,17 +341,17 @@ DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* c
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = agreed(work, first);
-    length = agreed(work, max(last - first, 0));
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
 }
 
-/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
+/// The rows and the keys of the sequence that `work` names. In a cache, with room for more, `kv_lens` says how many.
 template <class AnyWork, class Params> DEVICE void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
     if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
-    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
+    work.kv_len = uniform(length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
@@ -392,7 +383,7 @@ DEVICE int block_index() {
 }
 
 /// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
-/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on: at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
 DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
@@ -407,9 +398,9 @@ DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int 
     sequence = low;
 }
 
-/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
-/// `rows_each` rows. The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows
-/// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
+/// Which head, split and rows block `index` of queries is. A sequence has `heads` heads, and a query `rows_each` rows.
+/// The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows go first: a
+/// causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
 template <int BLOCK_Q, bool SPLITS = true, class Params>
 DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
@@ -439,16 +430,10 @@ template <int BLOCK_Q, class Params> DEVICE Work find_work(const Params& params,
     return work;
 }
 
-// ---- keys_in_rows.cuh
-/// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
-template <class Params> DEVICE float keys_hold(const Params& params, int sequence, int, int = 0) {
-    return length_holds(params, sequence);
-}
-
 // ---- output.cuh
-/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
-/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
-/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Columns
+/// of 16 bits go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at
+/// once. In fp32 the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
     template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
@@ -475,8 +460,7 @@ struct ColumnsInPairs {
     }
 };
 
-/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
-/// elements.
+/// Where a tile's rows go: slot i to row `Order::offset(i)` from `target` on, if below `rows`. Strides are of elements.
 template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
@@ -486,8 +470,8 @@ template <class Element, class Order> struct RowPlaces {
     DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
-/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
-/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+/// Stores the warp's rows, M_TILES * 16 slots from `slot` on, where `places` says (multiples of 16 bytes); of their
+/// columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. All lanes must call.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
 DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
                        const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
@@ -506,7 +490,7 @@ DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILE
     }
 }
 
-/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
+/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each is to be one lane's.
 template <int M_TILES> constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
 
 /// Of these rows, in fours, each lane owns the one of this number.
@@ -540,7 +524,6 @@ template <class Order> struct QueryRows {
         : QueryRows(work, Order::first(work.q_block * Order::BLOCK)) {}
 
     DEVICE bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
-
     DEVICE bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
 
     DEVICE int head() const { return work.head; }
@@ -569,8 +552,7 @@ template <class T> DEVICE T spilled(const T& x) { return x; }
 DEVICE int lane_of_values() { return threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
-/// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
-/// the products.
+/// What a lane knows of its rows, made anew wherever they are used: kept, they would take registers from the products.
 template <class Order, int M_TILES> struct LaneRows {
     int q_first, q_last;  // of the block
     int slot;             // this warp's first
@@ -584,8 +566,8 @@ template <class Order, int M_TILES> struct LaneRows {
 };
 
 // ---- key_bits.cuh
-// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
-// counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
+// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side is for the position n * STEP + side *
+// SIDE, counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
 
 /// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
 template <int STEP = 8, int SIDE = 1> DEVICE int lane_keys(int positions) {
@@ -635,7 +617,7 @@ DEVICE void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     }
 }
 
-/// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
+/// Of the 32 positions that the lane holds from `key` on (key_bits.cuh), those among the first `keys` of the tile.
 template <class KvOrder> DEVICE unsigned bits_inside(unsigned bits, int key, int keys) {
     const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
     return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
@@ -663,8 +645,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
-/// are kept by all rows.
+/// The keys that a block of queries looks at, as slots (tiles_1d.cuh): [begin, end); full ones: [full_begin, full_end).
 struct TileRange {
     int begin, full_begin, full_end, end;
 };
@@ -729,14 +710,12 @@ struct Params {
     const bf16 *q, *k, *v;
     bf16 *out;
     float *lse, *partial_out, *row_max, *row_sum;
-    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
-    const int *q_offsets;
-    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
-    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
-    long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
-    int q_offset, q_offset_form, batch, num_heads;
-    int num_kv_heads, q_len, kv_len, q_blocks;
-    int splits, head_swizzle;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table, *q_offsets;
+    long long q_stride_batch, q_stride_head, q_stride_row;
+    long long k_stride_batch, k_stride_head, k_stride_row;
+    long long v_stride_batch, v_stride_head, v_stride_row;
+    long long out_stride_batch, out_stride_head, out_stride_row;
+    int q_offset, q_offset_form, batch, num_heads, num_kv_heads, q_len, kv_len, q_blocks, splits, head_swizzle;
     float scale;
 };
 
@@ -749,21 +728,19 @@ struct Context {
 };
 
 template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
-    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
-        query_offset(params, work), params.scale};
-    return ctx;
+    return {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start, query_offset(params, work),
+        params.scale};
 }
 
 struct Row {
-    int q_idx;
-    int q_pos;
+    int q_idx, q_pos;
 };
 
 DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 767 "causal_forward_bf16_d128_sm_80.cu"
+#line 744 "causal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -771,7 +748,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 775 "causal_forward_bf16_d128_sm_80.cu"
+#line 752 "causal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -804,13 +781,12 @@ struct QueryBlock {
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
           warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {}
 
-    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
-    /// others for each lane.
+    /// The keys that some row keeps. What bounds don't decide, `kind` does. OF_LANES: each lane may have other rows.
     template <bool OF_LANES = false> DEVICE TileRange range(const KvOrder& order = {}) const {
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        auto agreed = [](int x) { return OF_LANES ? x : uniform(x); };
-        return {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
-                order.end(agreed(bounds.kv_end))};
+        auto of_rows = [](int x) { return OF_LANES ? x : uniform(x); };
+        return {order.begin(of_rows(bounds.kv_begin)), of_rows(bounds.full_begin), of_rows(bounds.full_end),
+                order.end(of_rows(bounds.kv_end))};
     }
 
     DEVICE TileKind kind(int kv_first, int kv_last) const { return PARTIAL; }
@@ -835,9 +811,6 @@ struct QueryBlock {
     DEVICE float sink_at(int m, int r) const {
         return sink_of([&] { return row(m, r); });
     }
-
-    /// What the rest of the mask keeps, of all keys that the lane holds from kv_idx on (key_bits.cuh).
-    DEVICE unsigned kept_bits(const Row& row, int kv_idx) const { return keep_bits(params, context, row, kv_idx); }
 };
 
 /// The score lines of a tile, all of which is kept, pair by pair. The interface is that of whole_tile_form.cu.j2.
@@ -855,7 +828,7 @@ struct WholeTile {
         });
     }
 };
-/// What is kept of a tile, but for tests of pairs: bits, which need no scores. As in key_bits.cuh, for each row of the lane.
+/// What is kept of a tile, but for tests of pairs: bits (key_bits.cuh) for each row of the lane, which need no scores.
 struct TileMask {
     static constexpr int GROUPS = (N_TILES + 15) / 16;
 
@@ -868,15 +841,14 @@ struct TileMask {
         UNROLL for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
             const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
             const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
-            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key);
+            const unsigned bits = keep_bits(block.params, block.context, block.row(m, r), kv_first + key);
             kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
         }
     }
 
     /// Masks scores, or exponents; pairs are tested for STEP column tiles at once.
     template <int STEP = N_TILES> DEVICE void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
-        const float masked = Normalizer<M_TILES>::masked();
-        mask_scores(scores, kept, masked);
+        mask_scores(scores, kept, Normalizer<M_TILES>::masked());
     }
 };
 using OutColumns = ColumnsInPairs;  // of accumulators
@@ -887,7 +859,7 @@ struct Finished {
     // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
     float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
-    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
+    /// `sink(m, r)`: the logit that takes part in a row's normaliser alone, or -inf. If `out_scale` is NaN, so is lse.
     template <class Sink> DEVICE Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
         UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
@@ -1110,9 +1082,7 @@ DEVICE void copy_async_or_zero(unsigned target, const void* source, bool exists)
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;"); }
 
 /// Waits until at most PENDING of this thread's latest groups are under way.
-template <int PENDING> DEVICE void copy_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
+template <int PENDING> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
 
 /// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
@@ -1456,7 +1426,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const Rows finished_rows(params, done);
     auto sink = [&](int m, int r) { return done.split == 0 ? block.sink_at(m, r) : NEGATIVE_INFINITY; };
     // FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
-    const Finished finished(normalizer, sink, block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len));
+    const Finished finished(normalizer, sink, block.dropout.scale() * length_holds(params, done.sequence));
     // FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
     finished.store(params, finished_rows, block.warp_row, out);
 }

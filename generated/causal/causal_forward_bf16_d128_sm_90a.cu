@@ -2,42 +2,40 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    59  sizes
-//    75  leaf code: element.cuh 77, math.cuh 81, bf16.cuh 162, running_max.cuh 185, stale_max_softmax.cuh 212,
-//        keep_all.cuh 313, tiles_1d.cuh 319, grid.cuh 341, keys_in_rows.cuh 449, output.cuh 455, head_rows.cuh 532,
-//        kept_rows.cuh 561, key_bits.cuh 576, scores.cuh 591, tile_kind.cuh 609, tiles.cuh 613
-//   643  causal: Params 645, Context 661, make_context 669, Row 675, make_row 680, keep_bits 689, KvBounds 697,
-//        kv_bounds 701
-//   710  a block of queries
-//   817  leaf code, continued: tile_scheduler.cuh 819, group_tiles.cuh 831, descending_tiles.cuh 853, layout.cuh 896,
-//        load_matrices.cuh 918, warp_scores.cuh 924, barrier.cuh 947, words.cuh 1005, pipeline.cuh 1028, tma.cuh 1159,
-//        tma_1d.cuh 1185, cluster_none.cuh 1217, kv_in_rows.cuh 1235, wgmma.cuh 1245, values_loaded.cuh 1301,
-//        rounded_late.cuh 1320, warpgroup.cuh 1328
-//  1358  what the warps share
-//  1401  the planner
-//  1441  the producer
-//  1463    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1547    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1574  queries times keys
-//  1610  the consumers
-//  1815    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1819    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1828    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1832    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1835    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1837    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1840    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1860    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1877    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1892    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1900  the kernel
-//  1908    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1918    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1930    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    57  sizes
+//    73  leaf code: element.cuh 75, math.cuh 79, bf16.cuh 158, running_max.cuh 181, stale_max_softmax.cuh 207,
+//        tiles_1d.cuh 304, grid.cuh 325, output.cuh 429, head_rows.cuh 505, kept_rows.cuh 533, key_bits.cuh 547,
+//        scores.cuh 562, tile_kind.cuh 580, tiles.cuh 584
+//   613  causal: Params 615, Context 629, make_context 637, Row 642, make_row 646, keep_bits 655, KvBounds 663,
+//        kv_bounds 667
+//   676  a block of queries
+//   770  leaf code, continued: tile_scheduler.cuh 772, group_tiles.cuh 784, descending_tiles.cuh 806, layout.cuh 843,
+//        load_matrices.cuh 865, warp_scores.cuh 871, barrier.cuh 893, words.cuh 948, pipeline.cuh 971, tma.cuh 1096,
+//        tma_1d.cuh 1120, kv_in_rows.cuh 1142, wgmma.cuh 1152, values_loaded.cuh 1205, warpgroup.cuh 1223
+//  1250  what the warps share
+//  1289  the planner
+//  1327  the producer
+//  1349    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1434    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1461  queries times keys
+//  1497  the consumers
+//  1676    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1680    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1689    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1693    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1696    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1698    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1701    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1722    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1739    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1754    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1762  the kernel
+//  1770    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1780    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1792    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
-// Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
-// decoding) the last query sees every key. For top-left alignment write `keep if
-// causal_top_left()`.
+// Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
+// sees every key. For top-left alignment write `keep if causal_top_left()`.
 //
 // variant causal
 //   keep if causal()
@@ -121,17 +119,15 @@ DEVICE float quad_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
-/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
-/// and so leave the result unset.
+/// x, which is the same in all lanes: kept once for the warp, and so is what is computed from it. Not to be called
+/// under a condition: ptxas 13.0 may make the branch a predicate, and use its register too early.
 DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
 
-/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
-/// the whole loop.
+/// x, so that the compiler doesn't compute ahead of a loop what depends on it, which takes registers from the loop.
 DEVICE int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;
@@ -183,8 +179,7 @@ struct Dtype : PowersOfTwo {
 };
 
 // ---- running_max.cuh
-/// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
-/// stale_max_softmax.cuh) says when it moves.
+/// The running maximum of each row of a warp, which exponents are relative to. What derives from it says when it moves.
 template <int M_TILES> struct RunningMax {
     float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
     float offset[M_TILES][2];  // minus the maximum of each row, as an exponent
@@ -210,10 +205,9 @@ template <int M_TILES> struct RunningMax {
 };
 
 // ---- stale_max_softmax.cuh
-/// Online softmax (FlashAttention-2, Algorithm 1, lines 8 to 12) that keeps stale maxima. Any number in place of a row's
-/// maximum gives the same softmax, so where nothing is masked the exponentials subtract the maxima of earlier tiles, and
-/// the tile's own sum, which is needed anyway, tells whether that was safe. It is for the caller to compute the
-/// scores again where it wasn't, and to take the textbook step.
+/// Online softmax (FlashAttention-2, Algorithm 1, lines 8 to 12) with stale maxima. Any number in place of a row's
+/// maximum gives the same softmax. So where nothing is masked, exponentials subtract the maxima of earlier tiles, and
+/// the tile's sum, needed anyway, tells whether that was safe. Where it wasn't, the caller computes the scores again.
 template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
     using Base = RunningMax<M_TILES>;
     using Base::factor, Base::offset, Base::each_row;  // a row without keys so far has an infinite offset
@@ -234,8 +228,7 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
         return __all_sync(~0u, highest < -NEGATIVE_INFINITY);
     }
 
-    /// Begins a tile whose exponents are relative to the maxima that earlier tiles left. A row without one gets an
-    /// infinite sum.
+    /// Begins a tile whose exponents are relative to earlier maxima. A row without one gets an infinite sum.
     DEVICE void keep_max() {
         each_row([&](int m, int r) { tile_sum[m][r] = -0.0f; });  // what it is added to stays as it is: no instruction
     }
@@ -273,8 +266,7 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
         }
     }
 
-    /// Whether the maxima are still valid for the warp's rows: no sum beyond what a probability can be, none that is NaN. `held`: what
-    /// else must be true in all lanes.
+    /// Whether maxima are still valid: no sum of the warp is beyond `limit`, or NaN. `held`: what else must be true.
     DEVICE bool max_still_valid(float limit, bool held = true) const {
         bool all = held;
         each_row([&](int m, int r) { all &= tile_sum[m][r] <= limit; });
@@ -291,13 +283,12 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
         each_row([&](int m, int r) { moved |= rescale[m][r] != 1; });
         if (!__any_sync(~0u, moved)) return;
         each_row([&](int m, int r) {
-#pragma unroll
-            for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale[m][r], out[m][d][2 * r + 1] *= rescale[m][r];
+            UNROLL for (int i = 0; i < 2 * D_TILES; ++i) out[m][i / 2][2 * r + i % 2] *= rescale[m][r];
         });
     }
 
-    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
-    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    /// What to multiply the row's output by. `row_max` becomes what its sum is relative to, -inf if it has no weight;
+    /// `sink` takes part in the sum alone: both in natural units. All lanes of the quad must call.
     DEVICE float finish(int m, int r, float sink, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
         const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;
@@ -310,16 +301,9 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
     }
 };
 
-// ---- keep_all.cuh
-/// No dropout. The interface is that of philox.cuh.
-template <int M_TILES> struct Dropout {
-    DEVICE float scale() const { return 1; }
-};
-
 // ---- tiles_1d.cuh
-/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
-///
-/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+/// Where the rows (or keys) of a tile stand: SIZE positions in a row (1-D). The tiles of a sequence, laid out one after
+/// the other, are its slots; here slots are positions. See tiles_2d.cuh for tiles of a grid.
 template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
@@ -352,9 +336,6 @@ DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
-/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
-
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
 DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
@@ -363,17 +344,17 @@ DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* c
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = agreed(work, first);
-    length = agreed(work, max(last - first, 0));
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
 }
 
-/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
+/// The rows and the keys of the sequence that `work` names. In a cache, with room for more, `kv_lens` says how many.
 template <class AnyWork, class Params> DEVICE void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
     if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
-    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
+    work.kv_len = uniform(length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
@@ -381,8 +362,7 @@ template <class AnyWork, class Params> DEVICE int kv_batch(const Params& params,
     return params.cu_seqlens_kv == nullptr ? work.sequence : 0;
 }
 
-/// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
-/// anything.
+/// Whether k and v may have rows, of any contents, behind a sequence's last key: other sequences', or a cache's.
 template <class Params> DEVICE bool rows_follow_keys(const Params& params) {
     return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
 }
@@ -411,7 +391,7 @@ DEVICE int block_index() {
 }
 
 /// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
-/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on: at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
 DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
@@ -426,9 +406,9 @@ DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int 
     sequence = low;
 }
 
-/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
-/// `rows_each` rows. The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows
-/// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
+/// Which head, split and rows block `index` of queries is. A sequence has `heads` heads, and a query `rows_each` rows.
+/// The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows go first: a
+/// causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
 template <int BLOCK_Q, bool SPLITS = true, class Params>
 DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
@@ -446,16 +426,10 @@ DEVICE Work find_queries(const Params& params, int index, int heads, int rows_ea
     return work;
 }
 
-// ---- keys_in_rows.cuh
-/// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
-template <class Params> DEVICE float keys_hold(const Params& params, int sequence, int, int = 0) {
-    return length_holds(params, sequence);
-}
-
 // ---- output.cuh
-/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
-/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
-/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Columns
+/// of 16 bits go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at
+/// once. In fp32 the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
     template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
@@ -482,8 +456,7 @@ struct ColumnsInPairs {
     }
 };
 
-/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
-/// elements.
+/// Where a tile's rows go: slot i to row `Order::offset(i)` from `target` on, if below `rows`. Strides are of elements.
 template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
@@ -493,8 +466,8 @@ template <class Element, class Order> struct RowPlaces {
     DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
-/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
-/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+/// Stores the warp's rows, M_TILES * 16 slots from `slot` on, where `places` says (multiples of 16 bytes); of their
+/// columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. All lanes must call.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
 DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
                        const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
@@ -513,7 +486,7 @@ DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILE
     }
 }
 
-/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
+/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each is to be one lane's.
 template <int M_TILES> constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
 
 /// Of these rows, in fours, each lane owns the one of this number.
@@ -542,7 +515,6 @@ template <class Order> struct QueryRows {
         : QueryRows(work, Order::first(work.q_block * Order::BLOCK)) {}
 
     DEVICE bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
-
     DEVICE bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
 
     /// The first slot of the calling warp's rows.
@@ -559,8 +531,7 @@ template <class Order> struct QueryRows {
 };
 
 // ---- kept_rows.cuh
-/// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
-/// the products.
+/// What a lane knows of its rows, made anew wherever they are used: kept, they would take registers from the products.
 template <class Order, int M_TILES> struct LaneRows {
     int q_first, q_last;  // of the block
     int slot;             // this warp's first
@@ -574,8 +545,8 @@ template <class Order, int M_TILES> struct LaneRows {
 };
 
 // ---- key_bits.cuh
-// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
-// counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
+// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side is for the position n * STEP + side *
+// SIDE, counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
 
 /// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
 template <int STEP = 8, int SIDE = 1> DEVICE int lane_keys(int positions) {
@@ -589,7 +560,7 @@ template <int STEP = 8, int SIDE = 1> DEVICE unsigned bits_below(int positions) 
 }
 
 // ---- scores.cuh
-/// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
+/// Of the 32 positions that the lane holds from `key` on (key_bits.cuh), those among the first `keys` of the tile.
 template <class KvOrder> DEVICE unsigned bits_inside(unsigned bits, int key, int keys) {
     const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
     return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
@@ -617,8 +588,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
-/// are kept by all rows.
+/// The keys that a block of queries looks at, as slots (tiles_1d.cuh): [begin, end); full ones: [full_begin, full_end).
 struct TileRange {
     int begin, full_begin, full_end, end;
 };
@@ -647,14 +617,12 @@ struct Params {
     bf16 *out;
     float *lse, *partial_out, *row_max, *row_sum;
     unsigned *next_block;
-    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
-    const int *q_offsets;
-    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
-    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
-    long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
-    int q_offset, q_offset_form, batch, num_heads;
-    int num_kv_heads, q_len, kv_len, q_blocks;
-    int splits, head_swizzle, blocks;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table, *q_offsets;
+    long long q_stride_batch, q_stride_head, q_stride_row;
+    long long k_stride_batch, k_stride_head, k_stride_row;
+    long long v_stride_batch, v_stride_head, v_stride_row;
+    long long out_stride_batch, out_stride_head, out_stride_row;
+    int q_offset, q_offset_form, batch, num_heads, num_kv_heads, q_len, kv_len, q_blocks, splits, head_swizzle, blocks;
     float scale;
 };
 
@@ -667,21 +635,19 @@ struct Context {
 };
 
 template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
-    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
-        query_offset(params, work), params.scale};
-    return ctx;
+    return {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start, query_offset(params, work),
+        params.scale};
 }
 
 struct Row {
-    int q_idx;
-    int q_pos;
+    int q_idx, q_pos;
 };
 
 DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 685 "causal_forward_bf16_d128_sm_90a.cu"
+#line 651 "causal_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -689,7 +655,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 693 "causal_forward_bf16_d128_sm_90a.cu"
+#line 659 "causal_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -717,7 +683,6 @@ struct QueryBlock {
     int warp_row;         // this warp's first slot (see tiles_1d.cuh) of the block
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
-    Dropout<M_TILES> dropout;
     DEVICE QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
           warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {}
@@ -730,13 +695,12 @@ struct QueryBlock {
         return rows;
     }
 
-    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
-    /// others for each lane.
+    /// The keys that some row keeps. What bounds don't decide, `kind` does. OF_LANES: each lane may have other rows.
     template <bool OF_LANES = false> DEVICE TileRange range(const KvOrder& order = {}) const {
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        auto agreed = [](int x) { return OF_LANES ? x : uniform(x); };
-        return {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
-                order.end(agreed(bounds.kv_end))};
+        auto of_rows = [](int x) { return OF_LANES ? x : uniform(x); };
+        return {order.begin(of_rows(bounds.kv_begin)), of_rows(bounds.full_begin), of_rows(bounds.full_end),
+                order.end(of_rows(bounds.kv_end))};
     }
 
     DEVICE TileKind kind(int kv_first, int kv_last) const { return PARTIAL; }
@@ -747,23 +711,13 @@ struct QueryBlock {
     DEVICE void make_rows(Row (&rows)[M_TILES][2]) const {
         UNROLL for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
     }
-
-    /// Natural units in one unit of the scores; score lines have made them natural.
-    DEVICE float unit() const { return magnitude; }
-
-    /// What the rest of the mask keeps, of all keys that the lane holds from kv_idx on (key_bits.cuh).
-    DEVICE unsigned kept_bits(const Row& row, int kv_idx) const { return keep_bits(params, context, row, kv_idx); }
 };
 
 /// A tile all of which is kept, without score lines. The interface is that of whole_tile_form.cu.j2.
 struct WholeTile {
     DEVICE bool serves(const QueryBlock&, const Scores&) const { return true; }
-
-    DEVICE void to_exponents(const QueryBlock&, const Normalizer<M_TILES>& normalizer, Scores& scores) const {
-        normalizer.to_exponents(scores);
-    }
 };
-/// What is kept of a tile, but for tests of pairs: bits, which need no scores. As in key_bits.cuh, for each row of the lane.
+/// What is kept of a tile, but for tests of pairs: bits (key_bits.cuh) for each row of the lane, which need no scores.
 struct TileMask {
     static constexpr int GROUPS = (N_TILES + 15) / 16;
 
@@ -776,15 +730,14 @@ struct TileMask {
         UNROLL for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
             const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
             const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
-            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key);
+            const unsigned bits = keep_bits(block.params, block.context, block.row(m, r), kv_first + key);
             kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
         }
     }
 
     /// Masks scores, or exponents; pairs are tested for STEP column tiles at once.
     template <int STEP = N_TILES> DEVICE void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
-        const float masked = Normalizer<M_TILES>::masked();
-        mask_scores(scores, kept, masked);
+        mask_scores(scores, kept, Normalizer<M_TILES>::masked());
     }
 };
 using OutColumns = ColumnsInPairs;  // of accumulators
@@ -795,7 +748,7 @@ struct Finished {
     // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
     float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
-    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
+    /// `sink(m, r)`: the logit that takes part in a row's normaliser alone, or -inf. If `out_scale` is NaN, so is lse.
     template <class Sink> DEVICE Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
         UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
@@ -817,9 +770,9 @@ struct Finished {
 // ---------------------------------------------------------------- leaf code, continued
 
 // ---- tile_scheduler.cuh
-/// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
-/// them. The warp calls together. Thread blocks ask until they are told -1: as none asks for its first block,
-/// there are `blocks` questions in all, and the last brings the counter back to the 0 where the first found it.
+/// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share.
+/// The warp calls together. Thread blocks ask until they are told -1: as none asks for its first block, there are
+/// `blocks` questions in all, and the last brings the counter back to the 0 where the first found it.
 template <class Params> DEVICE int next_work_tile(const Params& params, int index) {
     if (params.next_block == nullptr)
         index += gridDim.x;
@@ -829,8 +782,8 @@ template <class Params> DEVICE int next_work_tile(const Params& params, int inde
 }
 
 // ---- group_tiles.cuh
-// Tiles of keys as groups of a block's rows see them: those of each warpgroup, or all together. Lane i of the warp that walks
-// tiles brings the range of keys of group i % GROUPS.
+// Tiles of keys as groups of a block's rows see them: those of each warpgroup, or all together. Of the warp that walks
+// tiles, lane i brings the range of keys of group i % GROUPS.
 
 /// A tile by its first slot, and what it is to each group: bit i of `live` and of `full`. None live: there is no tile.
 struct GroupTile {
@@ -851,8 +804,7 @@ DEVICE TileRange span(const TileRange& own) {
 }
 
 // ---- descending_tiles.cuh
-/// The tiles in descending order of which some group of rows keeps keys. The lanes of a warp classify as many as they can at
-/// once.
+/// The tiles of which some group of rows keeps keys, in descending order. Lanes classify as many at once as they can.
 template <class Order, int GROUPS, class KindOf> struct DescendingTiles {
     static constexpr int BLOCK_KV = Order::BLOCK, TILES = 32 / GROUPS;
     static constexpr unsigned GROUP = (1u << GROUPS) - 1;
@@ -873,23 +825,18 @@ template <class Order, int GROUPS, class KindOf> struct DescendingTiles {
     DEVICE GroupTile advance() {
         while (live == 0) {
             if (next + BLOCK_KV <= begin || next < 0) return {};
-            classify_batch();
+            const int lane = threadIdx.x % 32, slot = next - lane / GROUPS * BLOCK_KV;
+            TileKind kind = EMPTY;
+            if (lane < TILES * GROUPS && slot >= 0 && slot + BLOCK_KV > own.begin && slot < own.end)
+                kind = classify<Order>(own, slot, kv_len, kind_of);
+            live = __ballot_sync(~0u, kind != EMPTY);
+            full = __ballot_sync(~0u, kind == FULL);
+            next -= TILES * BLOCK_KV;
         }
         const int tile = (__ffs(live) - 1) / GROUPS, shift = tile * GROUPS;
         const GroupTile found = {next + (TILES - tile) * BLOCK_KV, live >> shift & GROUP, full >> shift & GROUP};
         live &= ~(GROUP << shift);
         return found;
-    }
-
-private:
-    DEVICE void classify_batch() {
-        const int lane = threadIdx.x % 32, slot = next - lane / GROUPS * BLOCK_KV;
-        TileKind kind = EMPTY;
-        if (lane < TILES * GROUPS && slot >= 0 && slot + BLOCK_KV > own.begin && slot < own.end)
-            kind = classify<Order>(own, slot, kv_len, kind_of);
-        live = __ballot_sync(~0u, kind != EMPTY);
-        full = __ballot_sync(~0u, kind == FULL);
-        next -= TILES * BLOCK_KV;
     }
 };
 
@@ -922,9 +869,9 @@ DEVICE void load_matrices(unsigned (&x)[4], unsigned address) {
 }
 
 // ---- warp_scores.cuh
-/// scores = Q K^T by one warp alone, which has lost its own, while others go on: wgmma would need all four of the warpgroup. For 16
-/// rows of Q from `first_row` on, and all keys of the tile; both tiles have panels of 128 bytes only. Lanes hold what wgmma
-/// gives them, and what mma.m16n8k16 does: row lane/4 + 8*(i/2) and column 2*(lane%4) + i%2 of each 16 x 8 scores.
+/// scores = Q K^T by one warp alone, which has lost its own, while others go on: wgmma would need all four of the
+/// group. For 16 rows of Q from `first_row` on, and all keys; both tiles have panels of 128 bytes only. Lanes hold what
+/// wgmma and mma.m16n8k16 give them: row lane/4 + 8*(i/2) and column 2*(lane%4) + i%2 of each 16 x 8 scores.
 template <class Dtype, class QTile, class KTile, int N_TILES>
 DEVICE void multiply_by_warp(float (&scores)[1][N_TILES][4], unsigned queries, int first_row, unsigned keys) {
     const int lane = threadIdx.x % 32;
@@ -938,15 +885,14 @@ DEVICE void multiply_by_warp(float (&scores)[1][N_TILES][4], unsigned queries, i
         load_matrices(q, (q_lane ^ first % 8 * 16) + QTile::panel(first / 8 * 8));
         UNROLL for (int n = 0; n < N_TILES; n += 2) {
             load_matrices(k, (k_lane ^ first % 8 * 16) + KTile::panel(first / 8 * 8) + 8 * n * 128);
-#pragma unroll
-            for (int half = 0; half < 2; ++half) Dtype::mma(scores[0][n + half], q, k[2 * half], k[2 * half + 1]);
+            UNROLL for (int i = 0; i < 2; ++i) Dtype::mma(scores[0][n + i], q, k[2 * i], k[2 * i + 1]);
         }
     }
 }
 
 // ---- barrier.cuh
-// Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
-// read a stage. Named barriers join the warps of a warpgroup.
+// Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that
+// have read a stage. Named barriers join the warps of a warpgroup.
 
 DEVICE void barrier_init(unsigned barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
@@ -959,8 +905,8 @@ DEVICE void barrier_arrive(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma, ldmatrix) or
-/// before a barrier of theirs is done, and what the producer wrote this lane alone has read.
+/// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma,
+/// ldmatrix) or before a barrier of theirs is done, and what the producer wrote this lane alone has read.
 DEVICE void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
@@ -982,12 +928,9 @@ DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
-DEVICE void named_wait(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
+DEVICE void named_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
-/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
-/// all free, with 1.
+/// A position in a ring of stages. Its parity flips each turn: from 0 for consumers, from 1 for a producer (all free).
 template <int STAGES> struct Ring {
     unsigned parity;
     int stage = 0;
@@ -1041,13 +984,11 @@ struct Plan {
     int kv_head;  // -1: nothing is left to do
 };
 
-/// What warps share, behind the tiles in shared memory: barriers, and what few work out for all. The planner hands blocks of
-/// queries to the producer, with the keys that each group of rows looks at. Each stage of keys has tile info for each
-/// group, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no index. Of the
-/// works two are kept, since one is needed again when the next Q has come.
-///
-/// A warp's first lane reads tile info and works and arrives at the barriers that guard them, for all lanes. Of a plan each lane
-/// has a part, and arrives for itself.
+/// What warps share, behind the tiles in shared memory: barriers, and what few work out for all. The planner hands
+/// blocks of queries to the producer, with the keys that each group of rows looks at. Each stage of keys has tile info
+/// for each group, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no
+/// index. Two works are kept: one is needed again when the next Q has come. A warp's first lane reads tile info and
+/// works, and arrives at their barriers, for all lanes. Of a plan each lane has a part, and arrives for itself.
 template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     static constexpr int QUERY_BARRIERS = 4 * STAGES, PLAN_BARRIERS = QUERY_BARRIERS + 2 * WARPGROUPS;
     static constexpr int SLOT_BYTES = 48;  // schedule/legality.py counts so many
@@ -1064,8 +1005,6 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     DEVICE unsigned keys_empty(int stage) const { return barrier(STAGES + stage); }
     DEVICE unsigned values_full(int stage) const { return barrier(2 * STAGES + stage); }
     DEVICE unsigned values_empty(int stage) const { return barrier(3 * STAGES + stage); }
-    DEVICE unsigned loaded_full(int stage) const { return values_full(stage); }
-    DEVICE unsigned loaded_empty(int stage) const { return values_empty(stage); }
     DEVICE unsigned queries_full(int warpgroup) const { return barrier(QUERY_BARRIERS + warpgroup); }
     DEVICE unsigned queries_empty(int warpgroup) const { return barrier(QUERY_BARRIERS + WARPGROUPS + warpgroup); }
     DEVICE unsigned plan_full() const { return barrier(PLAN_BARRIERS); }
@@ -1142,9 +1081,7 @@ private:
         UNROLL for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
     }
 
-    static DEVICE int take_word(unsigned address) {
-        return uniform(threadIdx.x % 32 == 0 ? (int)load_word(address) : 0);
-    }
+    static DEVICE int take_word(unsigned address) { return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0); }
 
     template <class T> static DEVICE T take(unsigned address) {
         unsigned words[(sizeof(T) + 15) / 16][4] = {};
@@ -1157,16 +1094,14 @@ private:
 };
 
 // ---- tma.cuh
-// The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a panel of
-// a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
+// The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a
+// panel of a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
 
 struct alignas(64) TensorMap {
     unsigned char bytes[128];
 };
 
-DEVICE void tma_prefetch(const TensorMap& map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&map));
-}
+DEVICE void tma_prefetch(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map)); }
 
 /// The coordinate of entry `index` of an axis. Entries that share memory, their stride being 0, are one to the map.
 DEVICE int coordinate(int index, long long stride) { return stride == 0 ? 0 : index; }
@@ -1193,12 +1128,10 @@ DEVICE void tma_fetch_ahead(const TensorMap& map, int column, int row, int head,
 /// Brings a tile into the L2 cache whose rows stand as `Order` says.
 template <class Tile, class Order>
 DEVICE void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
-#pragma unroll
-    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel) tma_fetch_ahead(map, panel * 64, position, head, batch);
+    UNROLL for (int i = 0; i < Tile::ROW_BYTES / 128; ++i) tma_fetch_ahead(map, i * 64, position, head, batch);
 }
 
-/// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
-/// expects its bytes already.
+/// Loads a tile of rows from `position` on, with zeros for what lies outside the tensor; `barrier` expects its bytes.
 template <class Tile, class Order>
 DEVICE void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
                             int batch) {
@@ -1206,48 +1139,22 @@ DEVICE void tma_load_panels(unsigned target, const TensorMap& map, unsigned barr
         tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
 }
 
-/// Loads such a tile; `barrier` counts its bytes.
-template <class Tile, class Order>
-DEVICE void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
-                             int batch) {
-    barrier_arrive_expecting(barrier, Tile::BYTES);
-    tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
-}
-
-// ---- cluster_none.cuh
-/// A warp that leaves stages of its own block alone.
-struct ConsumerRelease {
-    DEVICE explicit ConsumerRelease(unsigned) {}
-    DEVICE void arrive(unsigned barrier) const { warp_arrive(barrier); }
-};
-
-/// Thread blocks that load all their tiles themselves. The interface is that of cluster_of_two.cuh.
-struct Cluster {
-    static constexpr __device__ int blocks() { return 1; }
-
-    template <class Tile, class Order>
-    static DEVICE void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
-                                   int batch, unsigned) {
-        tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
-    }
-};
-
 // ---- kv_in_rows.cuh
-/// Loads the tile of K, or of V, that begins with key `first` of a sequence; `barrier` expects its bytes already. `operand` is 0
-/// and 1, for blocks that load for each other. See kv_in_pages.cuh for the other way.
+/// Loads the tile of K, or of V, that begins with key `first` of a sequence; `barrier` expects its bytes. `operand` is
+/// 0 and 1, for blocks that load for each other. See kv_in_pages.cuh for the other way.
 template <class Tile, class Order, class Params>
 DEVICE void load_kv(unsigned target, const TensorMap& map, unsigned barrier, const Params& params, const Work& work,
                     int first, int head, long long batch_stride, unsigned operand) {
-    Cluster::load_panels<Tile, Order>(target, map, barrier, work.kv_start + first, head,
-                                      coordinate(kv_batch(params, work), batch_stride), operand);
+    tma_load_panels<Tile, Order>(target, map, barrier, work.kv_start + first, head,
+                                 coordinate(kv_batch(params, work), batch_stride));
 }
 
 // ---- wgmma.cuh
-// Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the 128-byte
-// swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i]:
+// Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the
+// 128-byte swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i]:
 // warp w of the group has rows 16w to 16w + 15, and its lanes the rows and columns that mma.m16n8k16 would give them.
 
-// Operands of products: the accumulators of a column tile, or of four; how much further a step's B is, and its A, or A's registers.
+// Operands of products: the accumulators of a column tile, or of four; a step's offsets of B and A, or A's registers.
 #define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
 #define SUM_TILES(n) SUM_TILE(n), SUM_TILE(n + 1), SUM_TILE(n + 2), SUM_TILE(n + 3)
 #define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
@@ -1269,20 +1176,18 @@ template <int PENDING, int N_TILES> DEVICE void wgmma_wait(float (&result)[1][N_
 
 [[maybe_unused]] constexpr unsigned long long SWIZZLE_128 = 1, SWIZZLE_32 = 3;
 
-/// What a matrix descriptor (PTX ISA) says besides addresses: the swizzle, which is as wide as rows are, and how many bytes it is
-/// from 8 rows to the next 8.
+/// What a matrix descriptor (PTX ISA) says besides addresses: the swizzle, and how many bytes 8 rows take.
 constexpr __device__ unsigned long long descriptor_form(unsigned long long swizzle, unsigned eight_rows) {
     return swizzle << 62 | (unsigned long long)eight_rows >> 4 << 32;
 }
 
-/// A matrix descriptor of a tile in panels of 128 bytes: its address, and the offset from panel to panel, which counts where
-/// columns are not what is summed over. What is added to it are offsets in units of 16 bytes; as one 64-bit sum, they take one
-/// uniform instruction.
+/// A matrix descriptor of a tile in panels of 128 bytes: its address, and the offset from panel to panel, which counts
+/// where columns aren't summed over. Added to it are offsets in units of 16 bytes, by one 64-bit uniform instruction.
 DEVICE unsigned long long descriptor(unsigned address, unsigned panel_bytes) {
     return descriptor_form(SWIZZLE_128, 8 * 128) | panel_bytes >> 4 << 16 | (address & 0x3ffff) >> 4;
 }
 
-/// Offsets of 16 columns each, for operands whose columns are summed over: steps FIRST, FIRST + 1, ... of a tile of ROWS rows.
+/// Offsets of 16 columns each, for operands whose columns are summed over: steps from FIRST on, of a tile of ROWS rows.
 template <int ROWS, int FIRST = 0> struct ColumnSteps {
     static constexpr DEVICE unsigned at(int step) {
         return ((FIRST + step) / 4 * ROWS * 128 + (FIRST + step) % 4 * 32) >> 4;
@@ -1295,12 +1200,10 @@ struct RowSteps {
 };
 
 template <int COUNT> DEVICE void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
-
 template <int COUNT> DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 // ---- values_loaded.cuh
-// P V of 16-bit operands: V is multiplied as TMA brings it. But for how P is packed, the interface is that of
-// values_transposed.cuh.
+// P V of 16-bit operands: V is multiplied as TMA brings it. The interface is that of values_transposed.cuh.
 
 constexpr int STEP_KEYS = 16;  // that one product sums over
 
@@ -1317,22 +1220,12 @@ template <class Dtype> DEVICE void pack_probs(unsigned (&words)[4], const float 
     UNROLL for (int i = 0; i < 4; ++i) words[i] = Dtype::pack(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1]);
 }
 
-// ---- rounded_late.cuh
-/// The A operands of the next P V, rounded when the one before is done: straight into the registers that it read, and no others.
-template <class Dtype, int STEPS> struct Operands {
-    DEVICE void hand_over(unsigned (&probs)[STEPS][4], const float (*x)[4]) const {
-        UNROLL for (int step = 0; step < STEPS; ++step) pack_probs<Dtype>(probs[step], x + step * (STEP_KEYS / 8));
-    }
-};
-
 // ---- warpgroup.cuh
-// What the threads that multiply do to tiles in shared memory before wgmma reads them. Each warpgroup has a named barrier,
-// and all of them together one more.
+// What consumers do to tiles before wgmma reads them. Each warpgroup has a named barrier, and all have one more.
 
 DEVICE void warpgroup_wait(int warpgroup) { named_wait(1 + warpgroup, 128); }
 
-/// Moves the sign of `scale` into the warpgroup's Q tile, and zero too, so that scores need a positive factor: the one
-/// returned.
+/// Moves the sign of `scale`, and zero, into the warpgroup's Q tile; returns the positive factor that scores then need.
 template <class Dtype, class QTile> DEVICE float take_sign(unsigned queries, float scale, int warpgroup) {
     if (!(scale <= 0)) return scale;
     NO_UNROLL for (int byte = threadIdx.x % 128 * 4; byte < QTile::BYTES; byte += 128 * 4) {
@@ -1344,13 +1237,12 @@ template <class Dtype, class QTile> DEVICE float take_sign(unsigned queries, flo
     return scale == 0 ? 1 : -scale;
 }
 
-/// Zeros in place of the rows of a tile from `rows` on: they belong to another sequence, and 0 times what they hold could
-/// be NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
+/// Zeros in place of a tile's rows from `rows` on: they belong to another sequence, and 0 times what they hold may be
+/// NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
 template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int rows, int barrier = 1 + THREADS / 128) {
     NO_UNROLL for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
-#pragma unroll 1
-        for (int byte = (rows * 8 + thread_index() % THREADS) * 16; byte < Tile::ROWS * 128; byte += THREADS * 16)
-            store_words(tile + panel * Tile::ROWS * 128 + byte, {0, 0, 0, 0});
+        NO_UNROLL for (int at = (rows * 8 + thread_index() % THREADS) * 16; at < Tile::ROWS * 128; at += THREADS * 16)
+            store_words(tile + panel * Tile::ROWS * 128 + at, {0, 0, 0, 0});
     fence_async();
     named_wait(barrier, THREADS);
 }
@@ -1370,9 +1262,8 @@ using QTile = SharedTile<64, (HEAD_DIM * ELEMENT_BYTES + 127) / 128 * 128>;  // 
 using KTile = SharedTile<BLOCK_KV, QTile::ROW_BYTES>;
 using VTile = SharedTile<BLOCK_KV, (VALUE_HEAD_DIM * ELEMENT_BYTES + 127) / 128 * 128>;
 using ValuesTile = MultipliedValues<VTile, PADDED_VALUE_HEAD_DIM>;  // as P V takes V
-[[maybe_unused]] constexpr int STEPS = BLOCK_KV / STEP_KEYS, STEP_TILES = STEP_KEYS / 8;  // of P V: how many, and column tiles of each
+[[maybe_unused]] constexpr int STEPS = BLOCK_KV / STEP_KEYS, STEP_TILES = STEP_KEYS / 8;  // of P V, and their tiles
 using Probs = unsigned[STEPS][4];                     // its A operands
-using Rounded = Operands<Dtype, STEPS>;               // those of the next tile
 
 /// Where things are in shared memory, and the barriers that guard them.
 struct Shared : ValuesPipeline<STAGES, WARPGROUPS, GROUPS> {
@@ -1395,14 +1286,10 @@ DEVICE Context context_of(const Params& params, const Work& work) {
     return make_context(params, work, work.head, kv_head);
 }
 
-/// Where tiles of keys stand that a block of queries looks at.
-DEVICE KvOrder kv_order([[maybe_unused]] const QueryBlock& block) { return {}; }
-
 // ---------------------------------------------------------------- the planner
 
-/// What is to be done for block `index` of queries: decodes it, and finds the keys that its rows look at. By a whole warp,
-/// whose lane i gets those of group i % GROUPS. False if the block is one of those that a packed batch has to spare, or of
-/// lengths that make no sense.
+/// What is to be done for block `index` of queries, and the keys that its rows look at. By a whole warp, whose lane i
+/// gets those of group i % GROUPS. False if a packed batch has the block to spare, or if lengths make no sense.
 DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& range) {
     plan.work = find_queries<BLOCK_Q, false>(params, index, params.num_heads, 1);
     find_rows(plan.work, params);
@@ -1410,7 +1297,7 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     if (!rows.exist()) return false;
     const Context context = context_of(params, plan.work);
     const QueryBlock block(params, context, rows);
-    const KvOrder order = kv_order(block);
+    const KvOrder order = {};
     range = {};
     NO_UNROLL for (int group = 0; group < GROUPS; ++group) {
         const TileRange found = block.part(GROUP_ROWS * group, GROUP_ROWS).range(order);
@@ -1420,8 +1307,7 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     return true;
 }
 
-/// A warp that asks for a block and plans it while the producer loads the last tiles of the one before: searches, tables and the
-/// decoding of an index take longer than a tile.
+/// A warp that asks for a block and plans it while the producer loads the last tiles of the one before.
 DEVICE void plan_blocks(const Params& params, const Shared& shared) {
     unsigned parity = 0;
     auto hand_over = [&](const Plan& plan, const TileRange& range) {
@@ -1453,8 +1339,8 @@ struct QueryLoader {
         return work.q_start + QOrder::first(work.q_block * BLOCK_Q) + QOrder::offset(64 * warpgroup);
     }
 
-    /// The last warpgroup comes first: under most masks it is done with the last tiles of the block before while others work
-    /// on them, and its rows keep the first ones of this. Meanwhile Q comes to the L2 cache: nobody else reads these rows.
+    /// The last warpgroup comes first: under most masks it is done with the block before while others work on its last
+    /// tiles, and its rows keep the first of this. Meanwhile Q comes to the L2 cache: nobody else reads these rows.
     DEVICE void load(const Work& work) {
         const int head = coordinate(work.head, params.q_stride_head), batch = coordinate(work.batch_index, params.q_stride_batch);
         NO_UNROLL for (int warpgroup = 0; warpgroup < WARPGROUPS; ++warpgroup)
@@ -1463,9 +1349,11 @@ struct QueryLoader {
             // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
             if (elected) {
+                const unsigned full = shared.queries_full(warpgroup);
                 shared.write_work(warpgroup, parity, work);
-                tma_load_ordered<QTile, QOrder>(shared.queries(warpgroup), q_map, shared.queries_full(warpgroup),
-                                                first_query(work, warpgroup), head, batch);
+                barrier_arrive_expecting(full, QTile::BYTES);
+                tma_load_panels<QTile, QOrder>(shared.queries(warpgroup), q_map, full, first_query(work, warpgroup), head,
+                                               batch);
             }
         }
         parity ^= 1;
@@ -1484,7 +1372,7 @@ struct QueryLoader {
     }
 };
 
-/// One warp, which loads K and V: for each block of queries its live tiles, the last first, the keys one tile ahead of the
+/// One warp, which loads K and V: for each block of queries its live tiles, the last first, keys one tile ahead of
 /// values. It alone walks tiles; consumers read its tile info.
 struct Producer {
     const Params& params;
@@ -1516,18 +1404,17 @@ struct Producer {
     }
 
     DEVICE void load_values(const GroupTile& tile, const Plan& plan) {
-        barrier_wait(shared.loaded_empty(values.stage), values.parity);
+        barrier_wait(shared.values_empty(values.stage), values.parity);
         if (elected) {
-            const unsigned full = shared.loaded_full(values.stage);
+            const unsigned full = shared.values_full(values.stage);
             barrier_arrive_expecting(full, VTile::BYTES);
-            load_kv<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, params, plan.work, order.first(tile.slot),
+            load_kv<VTile, KvOrder>(shared.values(values.stage), v_map, full, params, plan.work, order.first(tile.slot),
                                     coordinate(plan.kv_head, params.v_stride_head), params.v_stride_batch, 1);
         }
         values.advance();
     }
 
-    /// Asks for the next plan when few keys are left, as long as planning takes: a block that is asked for sooner might wait here while
-    /// other multiprocessors are done.
+    /// Asks for the next plan when few keys are left: a block asked for sooner might wait here while others are idle.
     DEVICE void ask_for_plan(int slot) {
         if (slot >= ask_below) return;
         barrier_arrive(shared.plan_empty());
@@ -1543,7 +1430,7 @@ struct Producer {
         auto kind_of = [&](int kv_first, int kv_last) { return rows.kind(kv_first, kv_last); };
         DescendingTiles<KvOrder, GROUPS, decltype(kind_of)> tiles(own, all, plan.work.kv_len, kind_of);
         ask_below = all.begin + PLANNED_SLOTS;
-        // Of three tiles in a row, the values of the first and the keys of the second are loaded. One piece of code for all.
+        // Of three tiles in a row, the values of the first and the keys of the second are loaded: one piece of code.
         // FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
         GroupTile before, tile = {}, next = {};
         for (int number = -1;; ++number) {
@@ -1577,8 +1464,8 @@ struct Producer {
 #define STEP(b_step, a_step, adds) \
     "add.s64 b, %33, %" #b_step "; add.s64 a, %34, %" #a_step ";\n" \
     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22," \
+    " %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}, a, b, " #adds ", 1, 1, 0, 0;\n"
 template <class ASteps, class BSteps>
 DEVICE void multiply_queries_keys_async(float (&sum)[8][4], unsigned long long a, unsigned long long b,
@@ -1586,15 +1473,15 @@ DEVICE void multiply_queries_keys_async(float (&sum)[8][4], unsigned long long a
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more)
-        STEP(43, 44, more) STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more) "}"
+        STEP(35, 36, first) STEP(37, 38, more) STEP(39, 40, more) STEP(41, 42, more) STEP(43, 44, more)
+        STEP(45, 46, more) STEP(47, 48, more) STEP(49, 50, more) "}"
         : SUM_TILES(0), SUM_TILES(4)
-        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
-          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7));
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3), A_IN_SMEM(4),
+          A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7));
 }
 #undef STEP
 
-/// A warpgroup's rows of Q as its products take them: from shared memory (SS), the first columns maybe from registers (RS).
+/// A warpgroup's rows of Q, for products: from shared memory (SS), the first columns maybe from registers (RS).
 struct Queries {
     const unsigned address;
     const unsigned long long tile;  // its matrix descriptor
@@ -1613,10 +1500,9 @@ struct Queries {
 #define STEP(b_step, a0, a1, a2, a3, adds) \
     "add.s64 b, %65, %" #b_step ";\n" \
     "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22," \
+    " %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43," \
+    " %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63" \
     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
 DEVICE void multiply_probs_values_async(float (&sum)[16][4], const unsigned (&a)[4][4], unsigned long long b,
@@ -1624,11 +1510,10 @@ DEVICE void multiply_probs_values_async(float (&sum)[16][4], const unsigned (&a)
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 b;\n"
-        STEP(66, 67, 68, 69, 70, first) STEP(71, 72, 73, 74, 75, more)
-        STEP(76, 77, 78, 79, 80, more) STEP(81, 82, 83, 84, 85, more) "}"
+        STEP(66, 67, 68, 69, 70, first) STEP(71, 72, 73, 74, 75, more) STEP(76, 77, 78, 79, 80, more)
+        STEP(81, 82, 83, 84, 85, more) "}"
         : SUM_TILES(0), SUM_TILES(4), SUM_TILES(8), SUM_TILES(12)
-        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0), A_IN_REGISTERS(1), A_IN_REGISTERS(2),
-          A_IN_REGISTERS(3));
+        : "r"(accumulate), "l"(b), A_IN_REGISTERS(0), A_IN_REGISTERS(1), A_IN_REGISTERS(2), A_IN_REGISTERS(3));
 }
 #undef STEP
 
@@ -1639,7 +1524,6 @@ struct Consumer {
     const int warpgroup;
     // What matrix descriptors of tiles are offsets to; with the offset between panels of V, the one tile that needs it.
     const unsigned long long tiles;
-    const ConsumerRelease consumer_release;
     Queries queries;
     Ring<STAGES> keys{0}, values{0};
     unsigned queries_parity = 0;
@@ -1653,7 +1537,6 @@ struct Consumer {
 
     DEVICE Consumer(const Params& params, const Shared& shared, int warpgroup)
         : params(params), shared(shared), warpgroup(warpgroup), tiles(descriptor(shared.address, BLOCK_KV * 128)),
-          consumer_release(shared.address),
           queries{shared.queries(warpgroup), tiles + (long long)warpgroup * (QTile::BYTES >> 4)} {}
 
     /// Whether no key of a tile is masked.
@@ -1664,13 +1547,9 @@ struct Consumer {
         queries.start_scores(scores, tiles + (Shared::KEYS >> 4) + (long long)keys.stage * (KTile::BYTES >> 4));
     }
 
-    DEVICE void wait_for_values(const Ring<STAGES>& ring) const {
-        barrier_wait(shared.values_full(ring.stage), ring.parity);
-    }
-
-    /// P V of the tile that begins at `kv_first`. Dropout, which takes long, waits until Q K^T of the next one is under way.
+    /// P V of the tile that begins at `kv_first`. Dropout takes long, and waits until the next Q K^T is under way.
     DEVICE void start_output(QueryBlock& block, int kv_first) {
-        wait_for_values(values);
+        barrier_wait(shared.values_full(values.stage), values.parity);
         const unsigned long long v = tiles + (VALUES_FORM + (Shared::VALUES >> 4)) + (long long)values.stage * (ValuesTile::BYTES >> 4);
         wgmma_fence();
         multiply_probs_values_async<ValuesSteps<ValuesTile>>(out[0], probs, v, 1);
@@ -1693,12 +1572,12 @@ struct Consumer {
     }
 
     DEVICE void release_keys() {
-        consumer_release.arrive(shared.keys_empty(keys.stage));
+        warp_arrive(shared.keys_empty(keys.stage));
         keys.advance();
     }
 
     DEVICE void release_values() {
-        consumer_release.arrive(shared.values_empty(values.stage));
+        warp_arrive(shared.values_empty(values.stage));
         values.advance();
     }
 
@@ -1706,14 +1585,10 @@ struct Consumer {
         UNROLL for (int n = 0; n < N_TILES; ++n) normalizer.to_probs(0, scores[0][n]);
     }
 
-    /// Keys stay until the tile is done: its scores may have to be computed again.
-    DEVICE void tile_done() { release_keys(); }
-
     /// Probabilities to operands, whose registers P V of the tile before leaves only now: the longer that has, the better.
     template <class OutputDone> DEVICE void to_operands(OutputDone output_done) {
         output_done();
-        Rounded rounded;
-        rounded.hand_over(probs, scores[0]);
+        UNROLL for (int step = 0; step < STEPS; ++step) pack_probs<Dtype>(probs[step], &scores[0][step * STEP_TILES]);
     }
 
     /// Q K^T once more, of the warp alone.
@@ -1723,24 +1598,16 @@ struct Consumer {
         __syncwarp();
     }
 
-    /// The rest of a tile whose exponents are relative to old maxima. False if those
-    /// were no longer valid; the scores are lost then.
-    template <class OutputDone>
-    DEVICE bool finish_stale_max(Normalizer<1>& normalizer, Rounded& rounded, bool valid, OutputDone output_done) {
-        if (!valid) return false;
-        output_done();
-        rounded.hand_over(probs, scores[0]);
-        return true;
-    }
-
-    /// A tile of which nothing is masked, and whose score lines have a cheap form here, which is tested ahead. False as above.
+    /// A tile of which nothing is masked, and whose score lines have a cheap form here, which is tested ahead. False if the
+    /// old maxima were no longer valid; the scores are lost then.
     template <class OutputDone>
     DEVICE bool try_stale_max(Normalizer<1>& normalizer, QueryBlock& block, OutputDone output_done) {
-        Rounded rounded;
-        whole.to_exponents(block, normalizer, scores);
+        normalizer.to_exponents(scores);
         normalizer.keep_max();
         exponentiate(normalizer);
-        return finish_stale_max(normalizer, rounded, normalizer.max_still_valid(STALE_MAX_LIMIT), output_done);
+        if (!normalizer.max_still_valid(STALE_MAX_LIMIT)) return false;
+        to_operands(output_done);
+        return true;
     }
     /// FlashAttention-2, Algorithm 1, lines 9 and 10: new maxima, P, and earlier output relative to them.
     template <class OutputDone>
@@ -1753,8 +1620,8 @@ struct Consumer {
         normalizer.rescale_rows(out);
     }
 
-    /// Every tile after the first, and earlier output relative to its maxima. Where something is masked, old maxima stay if
-    /// all rows have one: they may have no key here either.
+    /// Every tile after the first, and earlier output relative to its maxima. Under a mask, old maxima stay if all rows
+    /// have one: they may have no key here either.
     template <class OutputDone>
     DEVICE void next_tile(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile, OutputDone output_done) {
         bool lost = full(tile) && whole.serves(block, scores);
@@ -1786,12 +1653,6 @@ struct Consumer {
         clear_rows<VTile, THREADS>(shared.values(values.stage), rows);
     }
 
-    DEVICE void finish_output(QueryBlock& block, const Tile& tile) {
-        start_output(block, tile.kv_first);
-        wgmma_wait<0>(out);
-        release_values();
-    }
-
     /// Where a stage's tile info for the warpgroup is, whose index takes no register.
     DEVICE unsigned own_tile_info() const { return shared.tile_info_at(keys.stage, thread_index() / 128); }
 
@@ -1819,7 +1680,7 @@ struct Consumer {
         // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
         online_softmax_step(normalizer, block, tile, [] {});
         normalizer.end_tile();
-        tile_done();
+        release_keys();
     }
 
     /// Tiles that follow the one in hand without a gap, up to the last one; its output is still to be made.
@@ -1839,13 +1700,13 @@ struct Consumer {
             normalizer.end_tile();
             // FlashAttention-3, Algorithm 2, line 15: K and V are released.
             release_values();
-            tile_done();
+            release_keys();
         }
     }
 
     /// The tiles of a block of queries, the first of which is in hand.
     DEVICE void attend(QueryBlock& block, Normalizer<1>& normalizer, TileInfo info) {
-        // Runs of tiles that follow each other. At a tile to pass by one ends: the producer may wait for the one before it.
+        // Runs of tiles that follow each other. One ends at a tile to pass by: the producer may wait for that before.
         for (;; info = read_next_tile_info()) {
             const bool passed_by = info.tile.kind == EMPTY;
             if (passed_by)
@@ -1855,10 +1716,14 @@ struct Consumer {
             clear_beyond(block, info.tile);
             if (!passed_by) next_tiles(block, normalizer, info);
             if (info.last) warp_arrive(shared.queries_empty(warpgroup));
-            if (passed_by)
+            if (passed_by) {
                 pass_by_values();
-            else  // FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-                finish_output(block, info.tile);
+            } else {
+                // FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+                start_output(block, info.tile.kv_first);
+                wgmma_wait<0>(out);
+                release_values();
+            }
             if (info.last) return;
         }
     }
@@ -1869,13 +1734,10 @@ struct Consumer {
         const Work work = shared.read_work(warpgroup, turn);
         const Context context = context_of(params, work);
         QueryBlock block(params, context, Rows(params, work));
-        order = kv_order(block);
         place(info);
-        if (info.loaded) {
-            block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
-        }
+        if (info.loaded) block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
         // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-        Normalizer<1> normalizer(block.unit());
+        Normalizer<1> normalizer(block.magnitude);
         UNROLL for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
         if (info.loaded) {
             attend(block, normalizer, info);
@@ -1885,7 +1747,7 @@ struct Consumer {
         }
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
-        const float out_scale = block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len);
+        const float out_scale = length_holds(params, done.sequence);
         auto sink = [&](int m, int r) { return NEGATIVE_INFINITY; };
         const Finished finished(normalizer, sink, out_scale);
         const Rows rows(params, done);
@@ -1899,14 +1761,14 @@ struct Consumer {
 };
 // ---------------------------------------------------------------- the kernel
 
-/// FlashAttention-3, Algorithms 1 and 2: one warp plans, one loads by TMA, warpgroups of 64 rows each multiply and exponentiate.
+/// FlashAttention-3, Algorithms 1 and 2: one warp plans, one loads by TMA, warpgroups of 64 rows each do the rest.
 extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     causal_forward(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
              const __grid_constant__ TensorMap v_map, const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const Shared shared(shared_address(memory));
     // FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-    if (threadIdx.x == 0) shared.init(4 * WARPGROUPS * Cluster::blocks());
+    if (threadIdx.x == 0) shared.init(4 * WARPGROUPS);
     if (threadIdx.x == THREADS) {
         tma_prefetch(q_map);
         tma_prefetch(k_map);

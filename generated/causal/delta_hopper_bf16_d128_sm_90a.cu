@@ -2,11 +2,11 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    16  leaf code: element.cuh 16, math.cuh 29, bf16.cuh 45, statistics_split_bf16.cuh 59, clear.cuh 93, dot.cuh 105,
-//        grid.cuh 146, row_blocks.cuh 201, tiles_1d.cuh 224
-//   244  parameters
-//   261  the kernel
-//   276    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
+//    16  leaf code: element.cuh 16, math.cuh 29, bf16.cuh 44, statistics_split_bf16.cuh 58, clear.cuh 92, dot.cuh 104,
+//        grid.cuh 145, row_blocks.cuh 197, tiles_1d.cuh 220
+//   239  parameters
+//   255  the kernel
+//   270    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
 
 #define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
@@ -33,9 +33,8 @@ DEVICE float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); 
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {};
 
-/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
-/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
-/// and so leave the result unset.
+/// x, which is the same in all lanes: kept once for the warp, and so is what is computed from it. Not to be called
+/// under a condition: ptxas 13.0 may make the branch a predicate, and use its register too early.
 DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
@@ -162,9 +161,6 @@ DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
-/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
-
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
 DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
@@ -173,8 +169,8 @@ DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* c
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = agreed(work, first);
-    length = agreed(work, max(last - first, 0));
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
 }
 
 /// The rows of the sequence that `work` names.
@@ -183,7 +179,7 @@ template <class AnyWork, class Params> DEVICE void find_q_rows(AnyWork& work, co
 }
 
 /// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
-/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on: at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
 DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
@@ -222,9 +218,8 @@ template <class Params> DEVICE int all_row_blocks(const Params& params) {
 }
 
 // ---- tiles_1d.cuh
-/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
-///
-/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+/// Where the rows (or keys) of a tile stand: SIZE positions in a row (1-D). The tiles of a sequence, laid out one after
+/// the other, are its slots; here slots are positions. See tiles_2d.cuh for tiles of a grid.
 template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
@@ -247,10 +242,9 @@ struct Params {
     float *statistics, *dq_sum;
     const int *cu_seqlens_q;
     int *counts;
-    long long out_stride_batch, out_stride_head, out_stride_row, dout_stride_batch;
-    long long dout_stride_head, dout_stride_row;
-    int batch, num_heads, q_len, row_blocks;
-    int sum_words, count_words;
+    long long out_stride_batch, out_stride_head, out_stride_row;
+    long long dout_stride_batch, dout_stride_head, dout_stride_row;
+    int batch, num_heads, q_len, row_blocks, sum_words, count_words;
 };
 
 /// delta = rowsum(dO O) - dlse, which the softmax takes from dP (FlashAttention-2, Algorithm 2, line 4), and lse, which is

@@ -2,37 +2,36 @@
 // Written by attncc 0.2.0 from specs/mla_decode.attn (sha256 74e1db38a5139f3e). Do not edit.
 //
 // Contents, by line:
-//    56  sizes
-//    72  leaf code: element.cuh 74, math.cuh 78, bf16.cuh 164, running_max.cuh 187, normalize_softmax.cuh 214,
-//        keep_all.cuh 284, tiles_1d.cuh 291, grid.cuh 313, keys_in_rows.cuh 379, output.cuh 385, group_rows.cuh 490,
-//        key_bits.cuh 582, rotation.cuh 597, scores.cuh 607, tile_kind.cuh 651, tiles.cuh 655
-//   743  mla_decode: Params 745, Context 762, make_context 770, Row 778, make_row 783, keep_bits 792, KvBounds 800,
-//        kv_bounds 804
-//   813  a block of queries
-//   919  leaf code of wide heads: layout.cuh 921, copy.cuh 977, words.cuh 1041, queries.cuh 1054, stream_k.cuh 1068,
-//        kv_rows.cuh 1150, source_rows.cuh 1169, kv_stream.cuh 1188, partial_results.cuh 1281, load_rows.cuh 1432,
-//        latents.cuh 1453, row_exchange.cuh 1460, lanes.cuh 1535, load_matrices.cuh 1543, mma_16bit.cuh 1554,
-//        column_slices.cuh 1590
-//  1682  items, and the units that they have
-//  1776  the keys of a tile of Q
-//  1820  how warps share a tile
-//  1854  one part of an item
-//  1863    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
-//  1879    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
-//  1909    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  1920    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  1932    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
-//  1940    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
-//  1951  parts of an item
-//  2008  the kernel
-//  2014    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2050    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//    55  sizes
+//    71  leaf code: element.cuh 73, math.cuh 77, bf16.cuh 161, running_max.cuh 184, normalize_softmax.cuh 210,
+//        keep_all.cuh 280, tiles_1d.cuh 287, grid.cuh 308, keys_in_rows.cuh 374, output.cuh 380, group_rows.cuh 484,
+//        key_bits.cuh 576, rotation.cuh 591, scores.cuh 601, tile_kind.cuh 645, tiles.cuh 649
+//   736  mla_decode: Params 738, Context 753, make_context 761, Row 769, make_row 773, keep_bits 782, KvBounds 790,
+//        kv_bounds 794
+//   803  a block of queries
+//   904  leaf code of wide heads: layout.cuh 906, copy.cuh 962, words.cuh 1024, queries.cuh 1037, stream_k.cuh 1051,
+//        kv_rows.cuh 1133, source_rows.cuh 1152, kv_stream.cuh 1171, partial_results.cuh 1264, load_rows.cuh 1415,
+//        latents.cuh 1436, row_exchange.cuh 1443, lanes.cuh 1518, load_matrices.cuh 1526, mma_16bit.cuh 1537,
+//        column_slices.cuh 1573
+//  1665  items, and the units that they have
+//  1759  the keys of a tile of Q
+//  1803  how warps share a tile
+//  1837  one part of an item
+//  1846    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
+//  1862    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
+//  1892    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1903    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  1915    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
+//  1923    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
+//  1934  parts of an item
+//  1991  the kernel
+//  1997    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2033    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
-// Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The
-// cache has one row for each key: 512 latents, and 64 columns with rotary embeddings. All query
-// heads share it. K is the whole row, and V is its latents: `kernel(q, cache, cache[..., :512])`,
-// built with `--head-dim 576:512`. Each row is then loaded once. The scale is that of a head before
-// absorption, which has 128 + 64 columns. Causal.
+// Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The cache has one row for
+// each key: 512 latents, and 64 columns with rotary embeddings. All query heads share it. K is the whole row, and V is
+// its latents: `kernel(q, cache, cache[..., :512])`, built with `--head-dim 576:512`. Each row is then loaded once. The
+// scale is that of a head before absorption, which has 128 + 64 columns. Causal.
 //
 // variant mla_decode
 //   const columns = 192
@@ -126,9 +125,8 @@ DEVICE float quad_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
-/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
-/// and so leave the result unset.
+/// x, which is the same in all lanes: kept once for the warp, and so is what is computed from it. Not to be called
+/// under a condition: ptxas 13.0 may make the branch a predicate, and use its register too early.
 DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
@@ -144,8 +142,7 @@ DEVICE long long uniform_long(long long x) {
 
 template <class T> DEVICE T* uniform_pointer(T* x) { return (T*)uniform_long((long long)x); }
 
-/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
-/// the whole loop.
+/// x, so that the compiler doesn't compute ahead of a loop what depends on it, which takes registers from the loop.
 DEVICE int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;
@@ -185,8 +182,7 @@ struct Dtype : PowersOfTwo {
 };
 
 // ---- running_max.cuh
-/// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
-/// stale_max_softmax.cuh) says when it moves.
+/// The running maximum of each row of a warp, which exponents are relative to. What derives from it says when it moves.
 template <int M_TILES> struct RunningMax {
     float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
     float offset[M_TILES][2];  // minus the maximum of each row, as an exponent
@@ -266,8 +262,8 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
         row_sum[m][r] = threadIdx.x % 4 == 0 ? sum : 0.0f;
     }
 
-    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
-    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    /// What to multiply the row's output by. `row_max` becomes what its sum is relative to, -inf if it has no weight;
+    /// `sink` takes part in the sum alone: both in natural units. All lanes of the quad must call.
     DEVICE float finish(int m, int r, float sink, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
         const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
@@ -289,9 +285,8 @@ template <int M_TILES> struct Dropout {
 };
 
 // ---- tiles_1d.cuh
-/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
-///
-/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+/// Where the rows (or keys) of a tile stand: SIZE positions in a row (1-D). The tiles of a sequence, laid out one after
+/// the other, are its slots; here slots are positions. See tiles_2d.cuh for tiles of a grid.
 template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
@@ -339,7 +334,7 @@ DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* c
     length = agreed(work, max(last - first, 0));
 }
 
-/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
+/// The rows and the keys of the sequence that `work` names. In a cache, with room for more, `kv_lens` says how many.
 template <class AnyWork, class Params> DEVICE void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
@@ -411,9 +406,9 @@ template <class Stored> DEVICE void store_four(typename Stored::Element* target,
     store_vector(target, all);
 }
 
-/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
-/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
-/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Columns
+/// of 16 bits go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at
+/// once. In fp32 the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
     template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
@@ -440,8 +435,7 @@ struct ColumnsInPairs {
     }
 };
 
-/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
-/// elements.
+/// Where a tile's rows go: slot i to row `Order::offset(i)` from `target` on, if below `rows`. Strides are of elements.
 template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
@@ -451,8 +445,8 @@ template <class Element, class Order> struct RowPlaces {
     DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
-/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
-/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+/// Stores the warp's rows, M_TILES * 16 slots from `slot` on, where `places` says (multiples of 16 bytes); of their
+/// columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. All lanes must call.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
 DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
                        const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
@@ -471,7 +465,7 @@ DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILE
     }
 }
 
-/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
+/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each is to be one lane's.
 template <int M_TILES> constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
 
 /// Of these rows, in fours, each lane owns the one of this number.
@@ -580,8 +574,8 @@ template <class Order, int M_TILES> struct LaneRows {
 };
 
 // ---- key_bits.cuh
-// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
-// counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
+// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side is for the position n * STEP + side *
+// SIDE, counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
 
 /// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
 template <int STEP = 8, int SIDE = 1> DEVICE int lane_keys(int positions) {
@@ -631,7 +625,7 @@ DEVICE void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     }
 }
 
-/// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
+/// Of the 32 positions that the lane holds from `key` on (key_bits.cuh), those among the first `keys` of the tile.
 template <class KvOrder> DEVICE unsigned bits_inside(unsigned bits, int key, int keys) {
     const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
     return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
@@ -659,8 +653,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
-/// are kept by all rows.
+/// The keys that a block of queries looks at, as slots (tiles_1d.cuh): [begin, end); full ones: [full_begin, full_end).
 struct TileRange {
     int begin, full_begin, full_end, end;
 
@@ -747,14 +740,12 @@ struct Params {
     bf16 *out;
     float *lse, *partial_out, *row_max, *row_sum;
     unsigned *arrivals;
-    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
-    const int *q_offsets;
-    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
-    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
-    long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
-    int q_offset, q_offset_form, batch, num_heads;
-    int num_kv_heads, q_len, kv_len, slot_rows;
-    int group, few_units, fewer_runs;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table, *q_offsets;
+    long long q_stride_batch, q_stride_head, q_stride_row;
+    long long k_stride_batch, k_stride_head, k_stride_row;
+    long long v_stride_batch, v_stride_head, v_stride_row;
+    long long out_stride_batch, out_stride_head, out_stride_row;
+    int q_offset, q_offset_form, batch, num_heads, num_kv_heads, q_len, kv_len, slot_rows, group, few_units, fewer_runs;
     unsigned group_inverse;
     float most_parts, scale;
 };
@@ -776,15 +767,14 @@ template <class AnyWork> DEVICE Context make_context(const Params& params, const
 }
 
 struct Row {
-    int q_idx, h;
-    int q_pos;
+    int q_idx, h, q_pos;
 };
 
 DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) {
     Row row = {q_idx, h};
 #line 13 "specs/mla_decode.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 788 "mla_decode_forward_bf16_d576x512_sm_90.cu"
+#line 778 "mla_decode_forward_bf16_d576x512_sm_90.cu"
     return row;
 }
 
@@ -792,7 +782,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 13 "specs/mla_decode.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 796 "mla_decode_forward_bf16_d576x512_sm_90.cu"
+#line 786 "mla_decode_forward_bf16_d576x512_sm_90.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -825,13 +815,12 @@ struct QueryBlock {
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
           warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {}
 
-    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
-    /// others for each lane.
+    /// The keys that some row keeps. What bounds don't decide, `kind` does. OF_LANES: each lane may have other rows.
     template <bool OF_LANES = false> DEVICE TileRange range(const KvOrder& order = {}) const {
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        auto agreed = [](int x) { return OF_LANES ? x : uniform(x); };
-        return {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
-                order.end(agreed(bounds.kv_end))};
+        auto of_rows = [](int x) { return OF_LANES ? x : uniform(x); };
+        return {order.begin(of_rows(bounds.kv_begin)), of_rows(bounds.full_begin), of_rows(bounds.full_end),
+                order.end(of_rows(bounds.kv_end))};
     }
 
     DEVICE TileKind kind(int kv_first, int kv_last) const { return PARTIAL; }
@@ -855,12 +844,9 @@ struct QueryBlock {
     DEVICE float sink_at(int m, int r) const {
         return sink_of([&] { return row(m, r); });
     }
-
-    /// What the rest of the mask keeps, of all keys that the lane holds from kv_idx on (key_bits.cuh).
-    DEVICE unsigned kept_bits(const Row& row, int kv_idx) const { return keep_bits(params, context, row, kv_idx); }
 };
 
-/// What is kept of a tile, but for tests of pairs: bits, which need no scores. As in key_bits.cuh, for each row of the lane.
+/// What is kept of a tile, but for tests of pairs: bits (key_bits.cuh) for each row of the lane, which need no scores.
 struct TileMask {
     static constexpr int GROUPS = (N_TILES + 15) / 16;
 
@@ -873,15 +859,14 @@ struct TileMask {
         UNROLL for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
             const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
             const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
-            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key);
+            const unsigned bits = keep_bits(block.params, block.context, block.row(m, r), kv_first + key);
             kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
         }
     }
 
     /// Masks scores, or exponents; pairs are tested for STEP column tiles at once.
     template <int STEP = N_TILES> DEVICE void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
-        const float masked = Normalizer<M_TILES>::masked();
-        mask_scores(scores, kept, masked);
+        mask_scores(scores, kept, Normalizer<M_TILES>::masked());
     }
 };
 using OutColumns = ColumnsInPairs;  // of accumulators
@@ -892,7 +877,7 @@ struct Finished {
     // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
     float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
-    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
+    /// `sink(m, r)`: the logit that takes part in a row's normaliser alone, or -inf. If `out_scale` is NaN, so is lse.
     template <class Sink> DEVICE Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
         UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
@@ -990,9 +975,7 @@ DEVICE void copy_async_or_zero(unsigned target, const void* source, bool exists)
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;"); }
 
 /// Waits until at most PENDING of this thread's latest groups are under way.
-template <int PENDING> DEVICE void copy_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
+template <int PENDING> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
 
 /// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>

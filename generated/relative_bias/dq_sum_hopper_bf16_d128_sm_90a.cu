@@ -2,10 +2,10 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    15  leaf code: element.cuh 15, math.cuh 19, bf16.cuh 38, add_vector.cuh 52, finished.cuh 63, output.cuh 97,
-//        grid.cuh 166, row_blocks.cuh 216, tiles_1d.cuh 239
-//   263  parameters
-//   275  the kernel
+//    15  leaf code: element.cuh 15, math.cuh 19, bf16.cuh 37, add_vector.cuh 51, finished.cuh 62, output.cuh 96,
+//        grid.cuh 164, row_blocks.cuh 211, tiles_1d.cuh 234
+//   257  parameters
+//   268  the kernel
 
 #define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
@@ -21,9 +21,8 @@ struct bf16 { unsigned short bits; };
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {};
 
-/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
-/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
-/// and so leave the result unset.
+/// x, which is the same in all lanes: kept once for the warp, and so is what is computed from it. Not to be called
+/// under a condition: ptxas 13.0 may make the branch a predicate, and use its register too early.
 DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
@@ -95,9 +94,9 @@ template <class Params> DEVICE void wait_for_heads(const Params& params, int fir
 }
 
 // ---- output.cuh
-/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
-/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
-/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Columns
+/// of 16 bits go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at
+/// once. In fp32 the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
     template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
@@ -124,8 +123,7 @@ struct ColumnsInPairs {
     }
 };
 
-/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
-/// elements.
+/// Where a tile's rows go: slot i to row `Order::offset(i)` from `target` on, if below `rows`. Strides are of elements.
 template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
@@ -135,8 +133,8 @@ template <class Element, class Order> struct RowPlaces {
     DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
-/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
-/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+/// Stores the warp's rows, M_TILES * 16 slots from `slot` on, where `places` says (multiples of 16 bytes); of their
+/// columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. All lanes must call.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
 DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
                        const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
@@ -177,9 +175,6 @@ DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
-/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
-
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
 DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
@@ -188,8 +183,8 @@ DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* c
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = agreed(work, first);
-    length = agreed(work, max(last - first, 0));
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
 }
 
 /// The rows of the sequence that `work` names.
@@ -198,7 +193,7 @@ template <class AnyWork, class Params> DEVICE void find_q_rows(AnyWork& work, co
 }
 
 /// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
-/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on: at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
 DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
@@ -237,9 +232,8 @@ template <class Params> DEVICE int all_row_blocks(const Params& params) {
 }
 
 // ---- tiles_1d.cuh
-/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
-///
-/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+/// Where the rows (or keys) of a tile stand: SIZE positions in a row (1-D). The tiles of a sequence, laid out one after
+/// the other, are its slots; here slots are positions. See tiles_2d.cuh for tiles of a grid.
 template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
@@ -265,8 +259,7 @@ struct Params {
     bf16 *dq;
     const int *cu_seqlens_q, *finished;
     long long dq_stride_batch, dq_stride_head, dq_stride_row;
-    int batch, num_heads, q_len, row_blocks;
-    int group, dq_consumer_warps;
+    int batch, num_heads, q_len, row_blocks, group, dq_consumer_warps;
     float factor;
 };
 

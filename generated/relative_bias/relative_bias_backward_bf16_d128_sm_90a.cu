@@ -2,40 +2,39 @@
 // Written by attncc 0.2.0 from specs/relative_bias.attn (sha256 5d6a31fa41bd876c). Do not edit.
 //
 // Contents, by line:
-//    56  sizes
-//    80  leaf code: element.cuh 82, math.cuh 95, bf16.cuh 143, recompute_softmax.cuh 162, replay_all.cuh 180,
-//        barrier.cuh 187, grid.cuh 253, key_grid.cuh 330, kv_blocks.cuh 340, tile_kind.cuh 376, query_tiles.cuh 380,
-//        backward_pipeline.cuh 456, blocks_late.cuh 638, factors_are_one.cuh 675, finished.cuh 682, layout.cuh 702,
-//        learns_nothing.cuh 723, add_vector.cuh 727, output.cuh 735, dq_semaphore.cuh 807, row_blocks.cuh 882,
-//        rotation.cuh 894, words.cuh 904, statistics_split_bf16.cuh 922, tiles_1d.cuh 974, tma.cuh 998,
-//        tma_1d.cuh 1027, cluster_none.cuh 1045, transposed.cuh 1068, warpgroup.cuh 1117, wgmma.cuh 1154,
-//        learned.cuh 1225, learned_runs.cuh 1283, load.cuh 1310
-//  1338  relative_bias: Params 1340, Context 1364, make_context 1372, Row 1378, make_row 1383, ScoreGradient 1390,
-//        score_gradient 1395, place_learned_0 1401, same_learned_0 1407, Learned 1414
-//  1471  what the warpgroups share
-//  1514  the producer
-//  1753  consumers of keys
-//  1755  pairs of keys and queries: probs_kept.cuh 1757
-//  1980  products of the consumers of keys
-//  2252    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2302    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2312    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2319    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2361    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2368    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2373    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
-//  2377    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2396    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2462  dQ
-//  2533    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2597  the kernel
-//  2612    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
-//  2616    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2621    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//    55  sizes
+//    79  leaf code: element.cuh 81, math.cuh 94, bf16.cuh 140, recompute_softmax.cuh 159, replay_all.cuh 175,
+//        barrier.cuh 182, grid.cuh 245, key_grid.cuh 318, kv_blocks.cuh 328, tile_kind.cuh 364, query_tiles.cuh 368,
+//        backward_pipeline.cuh 444, blocks_late.cuh 626, factors_are_one.cuh 663, finished.cuh 670, layout.cuh 690,
+//        learns_nothing.cuh 711, add_vector.cuh 715, output.cuh 723, dq_semaphore.cuh 794, row_blocks.cuh 869,
+//        rotation.cuh 881, words.cuh 891, statistics_split_bf16.cuh 909, tiles_1d.cuh 961, tma.cuh 984,
+//        tma_1d.cuh 1013, cluster_none.cuh 1030, transposed.cuh 1046, warpgroup.cuh 1095, wgmma.cuh 1130,
+//        learned.cuh 1198, learned_runs.cuh 1256, load.cuh 1283
+//  1311  relative_bias: Params 1313, Context 1336, make_context 1344, Row 1349, make_row 1353, ScoreGradient 1360,
+//        score_gradient 1365, place_learned_0 1371, same_learned_0 1377, Learned 1384
+//  1441  what the warpgroups share
+//  1484  the producer
+//  1723  consumers of keys
+//  1725  pairs of keys and queries: probs_kept.cuh 1727
+//  1950  products of the consumers of keys
+//  2220    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2270    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2280    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2287    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2329    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2336    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2341    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
+//  2345    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2364    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2430  dQ
+//  2501    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2565  the kernel
+//  2580    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
+//  2584    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2589    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
-// Attention with a learned bias for each head and relative position, in both directions. Distances
-// beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
-// are keys after the query.
+// Attention with a learned bias for each head and relative position, in both directions. Distances beyond `reach` share
+// the last entry of their side; entry `reach` is distance 0, the ones above it are keys after the query.
 //
 // variant relative_bias
 //   const reach = 128
@@ -112,17 +111,15 @@ struct PowersOfTwo {
     static constexpr int PARTS = 1;
 };
 
-/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
-/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
-/// and so leave the result unset.
+/// x, which is the same in all lanes: kept once for the warp, and so is what is computed from it. Not to be called
+/// under a condition: ptxas 13.0 may make the branch a predicate, and use its register too early.
 DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
 
-/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
-/// the whole loop.
+/// x, so that the compiler doesn't compute ahead of a loop what depends on it, which takes registers from the loop.
 DEVICE int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;
@@ -171,8 +168,6 @@ struct Recompute {
     /// What `prob` takes of a pair that is kept; of others it takes -inf.
     DEVICE float exponent(float score) const { return score * factor; }
 
-    static DEVICE float prob(float exponent) { return exp2_flushed(exponent); }
-
     /// dP/dS, but for what the row's sum has in it.
     static DEVICE float dscore_factor(float, float prob) { return prob; }
 };
@@ -185,8 +180,8 @@ template <int M_TILES, int KEYS> struct Replay {
 };
 
 // ---- barrier.cuh
-// Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
-// read a stage. Named barriers join the warps of a warpgroup.
+// Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that
+// have read a stage. Named barriers join the warps of a warpgroup.
 
 DEVICE void barrier_init(unsigned barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
@@ -199,8 +194,8 @@ DEVICE void barrier_arrive(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma, ldmatrix) or
-/// before a barrier of theirs is done, and what the producer wrote this lane alone has read.
+/// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma,
+/// ldmatrix) or before a barrier of theirs is done, and what the producer wrote this lane alone has read.
 DEVICE void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
@@ -222,12 +217,9 @@ DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
-DEVICE void named_wait(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
+DEVICE void named_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
-/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
-/// all free, with 1.
+/// A position in a ring of stages. Its parity flips each turn: from 0 for consumers, from 1 for a producer (all free).
 template <int STAGES> struct Ring {
     unsigned parity;
     int stage = 0;
@@ -264,9 +256,6 @@ DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
-/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
-
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
 DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
@@ -275,21 +264,20 @@ DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* c
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = agreed(work, first);
-    length = agreed(work, max(last - first, 0));
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
 }
 
-/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
+/// The rows and the keys of the sequence that `work` names. In a cache, with room for more, `kv_lens` says how many.
 template <class AnyWork, class Params> DEVICE void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
     int length = work.kv_len;
     if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
-    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
+    work.kv_len = uniform(length);  // not in the branch: no value is agreed upon under a predicate
 }
 
-/// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
-/// anything.
+/// Whether k and v may have rows, of any contents, behind a sequence's last key: other sequences', or a cache's.
 template <class Params> DEVICE bool rows_follow_keys(const Params& params) {
     return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
 }
@@ -312,7 +300,7 @@ DEVICE int block_index() {
 }
 
 /// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
-/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on: at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
 DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
@@ -733,9 +721,9 @@ DEVICE void add_four(float* address, const float (&x)[4]) {
 }
 
 // ---- output.cuh
-/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
-/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
-/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Columns
+/// of 16 bits go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at
+/// once. In fp32 the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
     template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
@@ -762,8 +750,7 @@ struct ColumnsInPairs {
     }
 };
 
-/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
-/// elements.
+/// Where a tile's rows go: slot i to row `Order::offset(i)` from `target` on, if below `rows`. Strides are of elements.
 template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
@@ -773,8 +760,8 @@ template <class Element, class Order> struct RowPlaces {
     DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
-/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
-/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+/// Stores the warp's rows, M_TILES * 16 slots from `slot` on, where `places` says (multiples of 16 bytes); of their
+/// columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. All lanes must call.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
 DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
                        const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
@@ -972,9 +959,8 @@ DEVICE unsigned long long statistics_descriptor(unsigned address) {
 DEVICE unsigned long long weights_descriptor(unsigned address) { return 128 >> 4 << 16 | (address & 0x3ffff) >> 4; }
 
 // ---- tiles_1d.cuh
-/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
-///
-/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+/// Where the rows (or keys) of a tile stand: SIZE positions in a row (1-D). The tiles of a sequence, laid out one after
+/// the other, are its slots; here slots are positions. See tiles_2d.cuh for tiles of a grid.
 template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
@@ -996,8 +982,8 @@ template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
 };
 
 // ---- tma.cuh
-// The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a panel of
-// a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
+// The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a
+// panel of a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
 
 struct alignas(64) TensorMap {
     unsigned char bytes[128];
@@ -1025,8 +1011,7 @@ DEVICE void bulk_load(unsigned target, const void* source, int bytes, unsigned b
 DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- tma_1d.cuh
-/// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
-/// expects its bytes already.
+/// Loads a tile of rows from `position` on, with zeros for what lies outside the tensor; `barrier` expects its bytes.
 template <class Tile, class Order>
 DEVICE void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
                             int batch) {
@@ -1046,19 +1031,12 @@ DEVICE void tma_load_ordered(unsigned target, const TensorMap& map, unsigned bar
 /// A warp that leaves stages of its own block alone.
 struct ConsumerRelease {
     DEVICE explicit ConsumerRelease(unsigned) {}
-    DEVICE void arrive(unsigned barrier) const { warp_arrive(barrier); }
 };
 
 /// Thread blocks that load all their tiles themselves. The interface is that of cluster_of_two.cuh.
 struct Cluster {
     static constexpr __device__ int blocks() { return 1; }
     static constexpr __device__ int rank() { return 0; }
-
-    template <class Tile, class Order>
-    static DEVICE void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
-                                   int batch, unsigned) {
-        tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
-    }
 
     static DEVICE void send(unsigned, unsigned, int, unsigned) {}
     static DEVICE void tell(unsigned, int, unsigned) {}
@@ -1115,18 +1093,16 @@ DEVICE void store_matrices_transposed(unsigned address, const unsigned (&x)[4]) 
 }
 
 // ---- warpgroup.cuh
-// What the threads that multiply do to tiles in shared memory before wgmma reads them. Each warpgroup has a named barrier,
-// and all of them together one more.
+// What consumers do to tiles before wgmma reads them. Each warpgroup has a named barrier, and all have one more.
 
 DEVICE void warpgroup_wait(int warpgroup) { named_wait(1 + warpgroup, 128); }
 
-/// Zeros in place of the rows of a tile from `rows` on: they belong to another sequence, and 0 times what they hold could
-/// be NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
+/// Zeros in place of a tile's rows from `rows` on: they belong to another sequence, and 0 times what they hold may be
+/// NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
 template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int rows, int barrier = 1 + THREADS / 128) {
     NO_UNROLL for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
-#pragma unroll 1
-        for (int byte = (rows * 8 + thread_index() % THREADS) * 16; byte < Tile::ROWS * 128; byte += THREADS * 16)
-            store_words(tile + panel * Tile::ROWS * 128 + byte, {0, 0, 0, 0});
+        NO_UNROLL for (int at = (rows * 8 + thread_index() % THREADS) * 16; at < Tile::ROWS * 128; at += THREADS * 16)
+            store_words(tile + panel * Tile::ROWS * 128 + at, {0, 0, 0, 0});
     fence_async();
     named_wait(barrier, THREADS);
 }
@@ -1152,11 +1128,11 @@ template <class Dtype, class KTile, int THREADS> DEVICE float take_scale(unsigne
 }
 
 // ---- wgmma.cuh
-// Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the 128-byte
-// swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i]:
+// Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the
+// 128-byte swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i]:
 // warp w of the group has rows 16w to 16w + 15, and its lanes the rows and columns that mma.m16n8k16 would give them.
 
-// Operands of products: the accumulators of a column tile, or of four; how much further a step's B is, and its A, or A's registers.
+// Operands of products: the accumulators of a column tile, or of four; a step's offsets of B and A, or A's registers.
 #define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
 #define SUM_TILES(n) SUM_TILE(n), SUM_TILE(n + 1), SUM_TILE(n + 2), SUM_TILE(n + 3)
 #define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
@@ -1193,20 +1169,18 @@ template <int STEPS> DEVICE unsigned (&step_of(unsigned (&x)[STEPS][4], int step
 
 [[maybe_unused]] constexpr unsigned long long SWIZZLE_128 = 1, SWIZZLE_32 = 3;
 
-/// What a matrix descriptor (PTX ISA) says besides addresses: the swizzle, which is as wide as rows are, and how many bytes it is
-/// from 8 rows to the next 8.
+/// What a matrix descriptor (PTX ISA) says besides addresses: the swizzle, and how many bytes 8 rows take.
 constexpr __device__ unsigned long long descriptor_form(unsigned long long swizzle, unsigned eight_rows) {
     return swizzle << 62 | (unsigned long long)eight_rows >> 4 << 32;
 }
 
-/// A matrix descriptor of a tile in panels of 128 bytes: its address, and the offset from panel to panel, which counts where
-/// columns are not what is summed over. What is added to it are offsets in units of 16 bytes; as one 64-bit sum, they take one
-/// uniform instruction.
+/// A matrix descriptor of a tile in panels of 128 bytes: its address, and the offset from panel to panel, which counts
+/// where columns aren't summed over. Added to it are offsets in units of 16 bytes, by one 64-bit uniform instruction.
 DEVICE unsigned long long descriptor(unsigned address, unsigned panel_bytes) {
     return descriptor_form(SWIZZLE_128, 8 * 128) | panel_bytes >> 4 << 16 | (address & 0x3ffff) >> 4;
 }
 
-/// Offsets of 16 columns each, for operands whose columns are summed over: steps FIRST, FIRST + 1, ... of a tile of ROWS rows.
+/// Offsets of 16 columns each, for operands whose columns are summed over: steps from FIRST on, of a tile of ROWS rows.
 template <int ROWS, int FIRST = 0> struct ColumnSteps {
     static constexpr DEVICE unsigned at(int step) {
         return ((FIRST + step) / 4 * ROWS * 128 + (FIRST + step) % 4 * 32) >> 4;
@@ -1219,7 +1193,6 @@ struct RowSteps {
 };
 
 template <int COUNT> DEVICE void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
-
 template <int COUNT> DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 // ---- learned.cuh
@@ -1343,20 +1316,19 @@ struct Params {
     float *dq_sum;
     const float *statistics;
     int *next_block, *dq_semaphore, *finished;
-    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
-    const int *q_offsets;
-    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
-    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
-    long long v_stride_row, dout_stride_batch, dout_stride_head, dout_stride_row;
-    long long dk_stride_batch, dk_stride_head, dk_stride_row, dv_stride_batch;
-    long long dv_stride_head, dv_stride_row;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table, *q_offsets;
+    long long q_stride_batch, q_stride_head, q_stride_row;
+    long long k_stride_batch, k_stride_head, k_stride_row;
+    long long v_stride_batch, v_stride_head, v_stride_row;
+    long long dout_stride_batch, dout_stride_head, dout_stride_row;
+    long long dk_stride_batch, dk_stride_head, dk_stride_row;
+    long long dv_stride_batch, dv_stride_head, dv_stride_row;
     void *bias__gradient;
     long long bias__gradient_stride0, bias__gradient_stride1;
     const float *bias;
     long long bias_stride0, bias_stride1;
-    int q_offset, q_offset_form, batch, num_heads;
-    int num_kv_heads, q_len, kv_len, row_blocks;
-    int kv_blocks, exact, blocks, head_swizzle;
+    int q_offset, q_offset_form, batch, num_heads, num_kv_heads, q_len, kv_len, row_blocks, kv_blocks, exact, blocks;
+    int head_swizzle;
     float scale;
     int bias_size0, bias_size1;
 };
@@ -1370,14 +1342,12 @@ struct Context {
 };
 
 template <class AnyWork> DEVICE Context make_context(const Params& params, const AnyWork& work, int h, int kv_h) {
-    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
-        query_offset(params, work), params.scale};
-    return ctx;
+    return {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start, query_offset(params, work),
+        params.scale};
 }
 
 struct Row {
-    int q_idx;
-    int q_pos;
+    int q_idx, q_pos;
 };
 
 DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
@@ -1614,9 +1584,9 @@ struct TileLoader {
         const bool others = params.cu_seqlens_q != nullptr && tile.slot() + BLOCK_Q > work.q_len;
         shared.write(queries.stage, queries.parity ^ 1, {row_block, {tile.head, tile.word | (others ? QueryTile::SHARED : 0), tile.ends_head}});
         barrier_arrive_expecting(full, Shared::QUERY_BYTES);
-        Cluster::load_panels<QTile, QOrder>(shared.queries(queries.stage), q_map, full, first_query(work, tile),
-                                          coordinate(tile.head, params.q_stride_head),
-                                          coordinate(work.batch_index, params.q_stride_batch), 0);
+        tma_load_panels<QTile, QOrder>(shared.queries(queries.stage), q_map, full, first_query(work, tile),
+                                       coordinate(tile.head, params.q_stride_head),
+                                       coordinate(work.batch_index, params.q_stride_batch));
         bulk_load(shared.statistics(queries.stage), params.statistics + (long long)row_block * ROW_BLOCK * Statistics<Dtype>::FLOATS,
                   Shared::STATISTICS_BYTES, full);
     }
@@ -1624,9 +1594,9 @@ struct TileLoader {
     DEVICE void load_douts(const KeyWork& work, const QueryTile& tile) const {
         const unsigned full = shared.douts_full(queries.stage);
         barrier_arrive_expecting(full, OutTile::BYTES);
-        Cluster::load_panels<OutTile, QOrder>(shared.douts(queries.stage), dout_map, full, first_query(work, tile),
-                                            coordinate(tile.head, params.dout_stride_head),
-                                            coordinate(work.batch_index, params.dout_stride_batch), 1);
+        tma_load_panels<OutTile, QOrder>(shared.douts(queries.stage), dout_map, full, first_query(work, tile),
+                                         coordinate(tile.head, params.dout_stride_head),
+                                         coordinate(work.batch_index, params.dout_stride_batch));
     }
 };
 
@@ -1907,7 +1877,7 @@ struct Pairs {
     /// isn't subtracted from it, dP of what is dropped counts as 0 there.
     DEVICE void exponentiate() {
         each_pair(scores, [&](int n, int r, int, float& x, float& y) {
-            const float prob_x = Recompute::prob(x), prob_y = Recompute::prob(y);
+            const float prob_x = exp2_flushed(x), prob_y = exp2_flushed(y);
             probs.put(n, r, replay.keeps(0, n, r, 0) ? prob_x : 0, replay.keeps(0, n, r, 1) ? prob_y : 0);
             x = Recompute::dscore_factor(x, prob_x) * dropout_scale(params);
             y = Recompute::dscore_factor(y, prob_y) * dropout_scale(params);
@@ -1991,11 +1961,11 @@ DEVICE void multiply_keys_queries_async(float (&sum)[4][4], unsigned long long a
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %16, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        STEP(19, 20, first) STEP(21, 22, more) STEP(23, 24, more) STEP(25, 26, more)
-        STEP(27, 28, more) STEP(29, 30, more) STEP(31, 32, more) STEP(33, 34, more) "}"
+        STEP(19, 20, first) STEP(21, 22, more) STEP(23, 24, more) STEP(25, 26, more) STEP(27, 28, more)
+        STEP(29, 30, more) STEP(31, 32, more) STEP(33, 34, more) "}"
         : SUM_TILES(0)
-        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
-          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7));
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3), A_IN_SMEM(4),
+          A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7));
 }
 #undef STEP
 
@@ -2010,11 +1980,11 @@ DEVICE void multiply_values_dout_async(float (&sum)[4][4], unsigned long long a,
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %16, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        STEP(19, 20, first) STEP(21, 22, more) STEP(23, 24, more) STEP(25, 26, more)
-        STEP(27, 28, more) STEP(29, 30, more) STEP(31, 32, more) STEP(33, 34, more) "}"
+        STEP(19, 20, first) STEP(21, 22, more) STEP(23, 24, more) STEP(25, 26, more) STEP(27, 28, more)
+        STEP(29, 30, more) STEP(31, 32, more) STEP(33, 34, more) "}"
         : SUM_TILES(0)
-        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3),
-          A_IN_SMEM(4), A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7));
+        : "r"(accumulate), "l"(b), "l"(a), A_IN_SMEM(0), A_IN_SMEM(1), A_IN_SMEM(2), A_IN_SMEM(3), A_IN_SMEM(4),
+          A_IN_SMEM(5), A_IN_SMEM(6), A_IN_SMEM(7));
 }
 #undef STEP
 
@@ -2039,10 +2009,9 @@ DEVICE void multiply_statistics_async(float (&sum)[4][4], unsigned long long a, 
 #define STEP(b_step, a0, a1, a2, a3, adds) \
     "add.s64 b, %65, %" #b_step ";\n" \
     "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22," \
+    " %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43," \
+    " %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63" \
     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
 DEVICE void add_key_gradient_async(float (&sum)[16][4], const unsigned (&a)[2][4], unsigned long long b,
@@ -2060,10 +2029,9 @@ DEVICE void add_key_gradient_async(float (&sum)[16][4], const unsigned (&a)[2][4
 #define STEP(b_step, a0, a1, a2, a3, adds) \
     "add.s64 b, %65, %" #b_step ";\n" \
     "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    " %56, %57, %58, %59, %60, %61, %62, %63" \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22," \
+    " %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43," \
+    " %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63" \
     "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, " #adds ", 1, 1, 1;\n"
 template <class BSteps>
 DEVICE void add_value_gradient_async(float (&sum)[16][4], const unsigned (&a)[1][4], unsigned long long b,
@@ -2085,7 +2053,7 @@ struct ConsumerProducts {
     int number;        // of the consumer
     unsigned keys_at;  // where the block's keys are
     bool pending = false;  // products of the tile before may still be under way
-    const ConsumerRelease consumer_release;
+    const ConsumerRelease consumer_release{shared.address};
     const unsigned kept_row;  // of the lane's, where a tile of dS is stored, see `transposed_row`
 
     Scores scores;    // S, then P where that is kept until dS
@@ -2094,7 +2062,7 @@ struct ConsumerProducts {
     Operand dscores;  // dS with 16 bits
 
     DEVICE ConsumerProducts(const Params& params, const Shared& shared)
-        : params(params), shared(shared), consumer_release(shared.address), kept_row(transposed_row<DScoresTile>(0)) {}
+        : params(params), shared(shared), kept_row(transposed_row<DScoresTile>(0)) {}
 
     /// Made anew where factors of dS are spilled: registers are few there.
     DEVICE unsigned own_row() const { return SPILLS_DSCORE_FACTORS ? transposed_row<DScoresTile>(0) : kept_row; }
@@ -2344,8 +2312,8 @@ struct Consumer : BlockConsumer {
         UNROLL for (int strip = 0; strip < STRIPS; ++strip) pin(dk[strip]), pin(dv[strip]);
         if (!pending) return;
         const int before = stage_before();
-        consumer_release.arrive(shared.queries_empty(before));
-        consumer_release.arrive(shared.douts_empty(before));
+        warp_arrive(shared.queries_empty(before));
+        warp_arrive(shared.douts_empty(before));
         pending = false;
     }
 
@@ -2421,8 +2389,8 @@ struct Consumer : BlockConsumer {
         barrier_wait(shared.douts_full(queries.stage()), queries.parity());
         barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
         warp_arrive(shared.dscores_full(queries.stage()));
-        consumer_release.arrive(shared.queries_empty(queries.stage()));
-        consumer_release.arrive(shared.douts_empty(queries.stage()));
+        warp_arrive(shared.queries_empty(queries.stage()));
+        warp_arrive(shared.douts_empty(queries.stage()));
     }
 
     /// Adds what the tiles of a head have summed up to memory.
@@ -2465,8 +2433,8 @@ DEVICE void run_consumer(const Params& params, const Shared& shared, int) {
 #define STEP(b_step, a_step, adds) \
     "add.s64 b, %33, %" #b_step "; add.s64 a, %34, %" #a_step ";\n" \
     "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22," \
+    " %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}, a, b, " #adds ", 1, 1, 0, 1;\n"
 template <class ASteps, class BSteps>
 DEVICE void multiply_query_gradient_async(float (&sum)[8][4], unsigned long long a, unsigned long long b,
@@ -2544,7 +2512,7 @@ struct DqConsumer {
                                            descriptor(shared.other_keys(), BLOCK_KV * 128));
         }
         wgmma_wait<0>(dq);
-        if (column + DQ_COLUMNS >= end_column()) consumer_release.arrive(shared.dscores_empty(queries.stage));
+        if (column + DQ_COLUMNS >= end_column()) warp_arrive(shared.dscores_empty(queries.stage));
         if (factor != 1)
             UNROLL for (int i = 0; i < DQ_COLUMNS / 2; ++i) dq[0][i / 4][i % 4] *= factor;
         const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;

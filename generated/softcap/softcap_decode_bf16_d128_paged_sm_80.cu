@@ -3,33 +3,33 @@
 //
 // Contents, by line:
 //    53  sizes
-//    70  leaf code: element.cuh 72, math.cuh 76, bf16.cuh 167, running_max.cuh 190, normalize_softmax.cuh 217,
-//        keep_all.cuh 317, tiles_1d.cuh 324, grid.cuh 346, pages.cuh 407, keys_in_pages.cuh 427, output.cuh 444,
-//        in_registers.cuh 549, group_rows.cuh 552, key_bits.cuh 648, rotation.cuh 663, scores.cuh 673,
-//        tile_kind.cuh 717, tiles.cuh 721, functions.cuh 801, score_form.cuh 816
-//   892  softcap: Params 894, Context 913, make_context 926, Row 941, make_row 946, keep_bits 955, score_mod 962,
-//        score_form_holds 969, score_factor 975, score_bias 980, KvBounds 984, kv_bounds 988
-//   997  a block of queries
-//  1152  leaf code, continued: lanes.cuh 1154, addresses_recomputed.cuh 1167, layout.cuh 1181, load_matrices.cuh 1237,
-//        mma_16bit.cuh 1248, copy.cuh 1340, words.cuh 1404, queries.cuh 1417
-//  1431  one tile of attention
-//  1459    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
-//  1478    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  1486    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1493  leaf code of decode: stream_k.cuh 1495, head_runs.cuh 1583, copy_pages.cuh 1622, kv_pages.cuh 1739,
-//        kv_ring.cuh 1754, warp_results.cuh 1847, partial_results.cuh 1894, load_rows.cuh 2045
-//  2066  items, and the units that they have
-//  2160  the keys of a tile of Q
-//  2204  one part of an item
-//  2230    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2261    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
-//  2282  parts of an item
-//  2331  the kernel
-//  2337    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2371    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//    70  leaf code: element.cuh 72, math.cuh 76, bf16.cuh 165, running_max.cuh 188, normalize_softmax.cuh 214,
+//        keep_all.cuh 314, tiles_1d.cuh 321, grid.cuh 342, pages.cuh 403, keys_in_pages.cuh 423, output.cuh 440,
+//        in_registers.cuh 544, group_rows.cuh 547, key_bits.cuh 643, rotation.cuh 658, scores.cuh 668,
+//        tile_kind.cuh 712, tiles.cuh 716, functions.cuh 795, score_form.cuh 810
+//   886  softcap: Params 888, Context 905, make_context 918, Row 933, make_row 937, keep_bits 946, score_mod 953,
+//        score_form_holds 960, score_factor 966, score_bias 971, KvBounds 975, kv_bounds 979
+//   988  a block of queries
+//  1138  leaf code, continued: lanes.cuh 1140, addresses_recomputed.cuh 1153, layout.cuh 1165, load_matrices.cuh 1221,
+//        mma_16bit.cuh 1232, copy.cuh 1324, words.cuh 1386, queries.cuh 1399
+//  1413  one tile of attention
+//  1441    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
+//  1460    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  1468    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1475  leaf code of decode: stream_k.cuh 1477, head_runs.cuh 1565, copy_pages.cuh 1604, kv_pages.cuh 1721,
+//        kv_ring.cuh 1736, warp_results.cuh 1829, partial_results.cuh 1876, load_rows.cuh 2027
+//  2048  items, and the units that they have
+//  2142  the keys of a tile of Q
+//  2186  one part of an item
+//  2212    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2243    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
+//  2264  parts of an item
+//  2313  the kernel
+//  2319    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2353    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
-// Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale ·
-// q·k in natural units, and before the mask: a masked pair weighs 0, not exp(-cap).
+// Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale · q·k in natural units,
+// and before the mask: a masked pair weighs 0, not exp(-cap).
 //
 // variant softcap
 //   const cap = 50.0
@@ -124,9 +124,8 @@ DEVICE float quad_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
-/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
-/// and so leave the result unset.
+/// x, which is the same in all lanes: kept once for the warp, and so is what is computed from it. Not to be called
+/// under a condition: ptxas 13.0 may make the branch a predicate, and use its register too early.
 DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
@@ -142,8 +141,7 @@ DEVICE long long uniform_long(long long x) {
 
 template <class T> DEVICE T* uniform_pointer(T* x) { return (T*)uniform_long((long long)x); }
 
-/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
-/// the whole loop.
+/// x, so that the compiler doesn't compute ahead of a loop what depends on it, which takes registers from the loop.
 DEVICE int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;
@@ -188,8 +186,7 @@ struct Dtype : PowersOfTwo {
 };
 
 // ---- running_max.cuh
-/// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
-/// stale_max_softmax.cuh) says when it moves.
+/// The running maximum of each row of a warp, which exponents are relative to. What derives from it says when it moves.
 template <int M_TILES> struct RunningMax {
     float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
     float offset[M_TILES][2];  // minus the maximum of each row, as an exponent
@@ -299,8 +296,8 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
-    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
-    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    /// What to multiply the row's output by. `row_max` becomes what its sum is relative to, -inf if it has no weight;
+    /// `sink` takes part in the sum alone: both in natural units. All lanes of the quad must call.
     DEVICE float finish(int m, int r, float sink, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
         const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
@@ -322,9 +319,8 @@ template <int M_TILES> struct Dropout {
 };
 
 // ---- tiles_1d.cuh
-/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
-///
-/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+/// Where the rows (or keys) of a tile stand: SIZE positions in a row (1-D). The tiles of a sequence, laid out one after
+/// the other, are its slots; here slots are positions. See tiles_2d.cuh for tiles of a grid.
 template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
@@ -372,7 +368,7 @@ DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* c
     length = agreed(work, max(last - first, 0));
 }
 
-/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
+/// The rows and the keys of the sequence that `work` names. In a cache, with room for more, `kv_lens` says how many.
 template <class AnyWork, class Params> DEVICE void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
@@ -470,9 +466,9 @@ template <class Stored> DEVICE void store_four(typename Stored::Element* target,
     store_vector(target, all);
 }
 
-/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
-/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
-/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Columns
+/// of 16 bits go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at
+/// once. In fp32 the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
     template <class Stored> static DEVICE int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
@@ -499,8 +495,7 @@ struct ColumnsInPairs {
     }
 };
 
-/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
-/// elements.
+/// Where a tile's rows go: slot i to row `Order::offset(i)` from `target` on, if below `rows`. Strides are of elements.
 template <class Element, class Order> struct RowPlaces {
     Element* target;
     long long stride;
@@ -510,8 +505,8 @@ template <class Element, class Order> struct RowPlaces {
     DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
-/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
-/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+/// Stores the warp's rows, M_TILES * 16 slots from `slot` on, where `places` says (multiples of 16 bytes); of their
+/// columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. All lanes must call.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
 DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
                        const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
@@ -530,7 +525,7 @@ DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILE
     }
 }
 
-/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
+/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each is to be one lane's.
 template <int M_TILES> constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
 
 /// Of these rows, in fours, each lane owns the one of this number.
@@ -646,8 +641,8 @@ template <class Order, int M_TILES> struct LaneRows {
 };
 
 // ---- key_bits.cuh
-// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
-// counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
+// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side is for the position n * STEP + side *
+// SIDE, counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
 
 /// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
 template <int STEP = 8, int SIDE = 1> DEVICE int lane_keys(int positions) {
@@ -697,7 +692,7 @@ DEVICE void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     }
 }
 
-/// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
+/// Of the 32 positions that the lane holds from `key` on (key_bits.cuh), those among the first `keys` of the tile.
 template <class KvOrder> DEVICE unsigned bits_inside(unsigned bits, int key, int keys) {
     const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
     return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
@@ -725,8 +720,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
-/// are kept by all rows.
+/// The keys that a block of queries looks at, as slots (tiles_1d.cuh): [begin, end); full ones: [full_begin, full_end).
 struct TileRange {
     int begin, full_begin, full_end, end;
 
@@ -896,16 +890,14 @@ struct Params {
     bf16 *out;
     float *lse, *partial_out, *row_max, *row_sum;
     unsigned *arrivals;
-    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
-    const int *q_offsets;
-    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
-    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
-    long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table, *q_offsets;
+    long long q_stride_batch, q_stride_head, q_stride_row;
+    long long k_stride_batch, k_stride_head, k_stride_row;
+    long long v_stride_batch, v_stride_head, v_stride_row;
+    long long out_stride_batch, out_stride_head, out_stride_row;
     unsigned long long page_magic;
-    int q_offset, q_offset_form, batch, num_heads;
-    int num_kv_heads, q_len, kv_len, slot_rows;
-    int group, few_units, fewer_runs, page_rows;
-    int page_shift, pages, max_blocks, box_rows;
+    int q_offset, q_offset_form, batch, num_heads, num_kv_heads, q_len, kv_len, slot_rows, group, few_units, fewer_runs;
+    int page_rows, page_shift, pages, max_blocks, box_rows;
     unsigned group_inverse;
     float most_parts, scale;
 };
@@ -928,7 +920,7 @@ template <class AnyWork> DEVICE Context make_context(const Params& params, const
         query_offset(params, work), params.scale};
 #line 11 "specs/softcap.attn"
     ctx.reciprocal = 1.0f / 50.0f;
-#line 932 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 924 "softcap_decode_bf16_d128_paged_sm_80.cu"
     const float absolute = fabsf(ctx.scale);
     ctx.reach = product_reach(absolute * 0.02f, 0.5f);
     const float product = absolute * absolute * absolute;
@@ -939,15 +931,14 @@ template <class AnyWork> DEVICE Context make_context(const Params& params, const
 }
 
 struct Row {
-    int q_idx, h;
-    int q_pos;
+    int q_idx, h, q_pos;
 };
 
 DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) {
     Row row = {q_idx, h};
 #line 10 "specs/softcap.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 951 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 942 "softcap_decode_bf16_d128_paged_sm_80.cu"
     return row;
 }
 
@@ -955,14 +946,14 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/softcap.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 959 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 950 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // score = cap * tanh(score / cap)
 DEVICE float score_mod(const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 11 "specs/softcap.attn"
     return 50.0f * tanh_branchless(score * ctx.reciprocal);
-#line 966 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 957 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
@@ -1009,13 +1000,12 @@ struct QueryBlock {
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
           warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {}
 
-    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
-    /// others for each lane.
+    /// The keys that some row keeps. What bounds don't decide, `kind` does. OF_LANES: each lane may have other rows.
     template <bool OF_LANES = false> DEVICE TileRange range(const KvOrder& order = {}) const {
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        auto agreed = [](int x) { return OF_LANES ? x : uniform(x); };
-        return {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
-                order.end(agreed(bounds.kv_end))};
+        auto of_rows = [](int x) { return OF_LANES ? x : uniform(x); };
+        return {order.begin(of_rows(bounds.kv_begin)), of_rows(bounds.full_begin), of_rows(bounds.full_end),
+                order.end(of_rows(bounds.kv_end))};
     }
 
     DEVICE TileKind kind(int kv_first, int kv_last) const { return PARTIAL; }
@@ -1044,9 +1034,6 @@ struct QueryBlock {
     DEVICE float sink_at(int m, int r) const {
         return sink_of([&] { return row(m, r); });
     }
-
-    /// What the rest of the mask keeps, of all keys that the lane holds from kv_idx on (key_bits.cuh).
-    DEVICE unsigned kept_bits(const Row& row, int kv_idx) const { return keep_bits(params, context, row, kv_idx); }
 };
 
 /// The products of a tile to scores, but for the mask.
@@ -1093,7 +1080,7 @@ private:
         }
     }
 };
-/// What is kept of a tile, but for tests of pairs: bits, which need no scores. As in key_bits.cuh, for each row of the lane.
+/// What is kept of a tile, but for tests of pairs: bits (key_bits.cuh) for each row of the lane, which need no scores.
 struct TileMask {
     static constexpr int GROUPS = (N_TILES + 15) / 16;
 
@@ -1106,15 +1093,14 @@ struct TileMask {
         UNROLL for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
             const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
             const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
-            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key);
+            const unsigned bits = keep_bits(block.params, block.context, block.row(m, r), kv_first + key);
             kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
         }
     }
 
     /// Masks scores, or exponents; pairs are tested for STEP column tiles at once.
     template <int STEP = N_TILES> DEVICE void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
-        const float masked = Normalizer<M_TILES>::masked();
-        mask_scores(scores, kept, masked);
+        mask_scores(scores, kept, Normalizer<M_TILES>::masked());
     }
 };
 using OutColumns = ColumnsInPairs;  // of accumulators
@@ -1125,7 +1111,7 @@ struct Finished {
     // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
     float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
-    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
+    /// `sink(m, r)`: the logit that takes part in a row's normaliser alone, or -inf. If `out_scale` is NaN, so is lse.
     template <class Sink> DEVICE Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
         UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
@@ -1174,8 +1160,6 @@ template <class, int> struct FragmentAddresses {
     template <class KTile> DEVICE typename KTile::Lane key(unsigned keys) const {
         return key_lane<KTile>(keys, threadIdx.x % 32);
     }
-
-    DEVICE int values() const { return lane_of_values(); }
 };
 
 // ---- layout.cuh
@@ -1353,9 +1337,7 @@ DEVICE void copy_async_or_zero(unsigned target, const void* source, bool exists)
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;"); }
 
 /// Waits until at most PENDING of this thread's latest groups are under way.
-template <int PENDING> DEVICE void copy_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
+template <int PENDING> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
 
 /// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
@@ -1487,7 +1469,7 @@ DEVICE void attend(QueryBlock& block, const Tile& tile, const BlockQueries& quer
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, addresses.values());
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 // ---------------------------------------------------------------- leaf code of decode

@@ -67,9 +67,8 @@ __device__ __forceinline__ float warp_sum(float x) {
     return x;
 }
 
-/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
-/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
-/// and so leave the result unset.
+/// x, which is the same in all lanes: kept once for the warp, and so is what is computed from it. Not to be called
+/// under a condition: ptxas 13.0 may make the branch a predicate, and use its register too early.
 __device__ __forceinline__ int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
@@ -88,8 +87,7 @@ __device__ __forceinline__ T* uniform_pointer(T* x) {
     return (T*)uniform_long((long long)x);
 }
 
-/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
-/// the whole loop.
+/// x, so that the compiler doesn't compute ahead of a loop what depends on it, which takes registers from the loop.
 __device__ __forceinline__ int opaque(int x) {
     asm volatile("" : "+r"(x));
     return x;

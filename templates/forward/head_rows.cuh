@@ -21,7 +21,6 @@ struct QueryRows {
         : QueryRows(work, Order::first(work.q_block * Order::BLOCK)) {}
 
     __device__ __forceinline__ bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
-
     __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
 
     __device__ __forceinline__ int head() const { return work.head; }

@@ -1,8 +1,7 @@
 #include "forward/head_rows.cuh"
 #include "memory/in_registers.cuh"
 
-/// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
-/// the products.
+/// What a lane knows of its rows, made anew wherever they are used: kept, they would take registers from the products.
 template <class Order, int M_TILES>
 struct LaneRows {
     int q_first, q_last;  // of the block

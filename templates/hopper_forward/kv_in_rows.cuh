@@ -1,7 +1,7 @@
 #include "scheduler/grid.cuh"
 
-/// Loads the tile of K, or of V, that begins with key `first` of a sequence; `barrier` expects its bytes already. `operand` is 0
-/// and 1, for blocks that load for each other. See kv_in_pages.cuh for the other way.
+/// Loads the tile of K, or of V, that begins with key `first` of a sequence; `barrier` expects its bytes. `operand` is
+/// 0 and 1, for blocks that load for each other. See kv_in_pages.cuh for the other way.
 template <class Tile, class Order, class Params>
 __device__ __forceinline__ void load_kv(unsigned target, const TensorMap& map, unsigned barrier, const Params& params,
                                         const Work& work, int first, int head, long long batch_stride, unsigned operand) {

@@ -19,13 +19,11 @@ struct Plan {
     int kv_head;  // -1: nothing is left to do
 };
 
-/// What warps share, behind the tiles in shared memory: barriers, and what few work out for all. The planner hands blocks of
-/// queries to the producer, with the keys that each group of rows looks at. Each stage of keys has tile info for each
-/// group, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no index. Of the
-/// works two are kept, since one is needed again when the next Q has come.
-///
-/// A warp's first lane reads tile info and works and arrives at the barriers that guard them, for all lanes. Of a plan each lane
-/// has a part, and arrives for itself.
+/// What warps share, behind the tiles in shared memory: barriers, and what few work out for all. The planner hands
+/// blocks of queries to the producer, with the keys that each group of rows looks at. Each stage of keys has tile info
+/// for each group, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no
+/// index. Two works are kept: one is needed again when the next Q has come. A warp's first lane reads tile info and
+/// works, and arrives at their barriers, for all lanes. Of a plan each lane has a part, and arrives for itself.
 template <int STAGES, int WARPGROUPS, int GROUPS>
 struct Pipeline {
     static constexpr int QUERY_BARRIERS = 4 * STAGES, PLAN_BARRIERS = QUERY_BARRIERS + 2 * WARPGROUPS;
@@ -43,8 +41,6 @@ struct Pipeline {
     __device__ __forceinline__ unsigned keys_empty(int stage) const { return barrier(STAGES + stage); }
     __device__ __forceinline__ unsigned values_full(int stage) const { return barrier(2 * STAGES + stage); }
     __device__ __forceinline__ unsigned values_empty(int stage) const { return barrier(3 * STAGES + stage); }
-    __device__ __forceinline__ unsigned loaded_full(int stage) const { return values_full(stage); }
-    __device__ __forceinline__ unsigned loaded_empty(int stage) const { return values_empty(stage); }
     __device__ __forceinline__ unsigned queries_full(int warpgroup) const { return barrier(QUERY_BARRIERS + warpgroup); }
     __device__ __forceinline__ unsigned queries_empty(int warpgroup) const {
         return barrier(QUERY_BARRIERS + WARPGROUPS + warpgroup);
@@ -126,7 +122,7 @@ private:
     }
 
     static __device__ __forceinline__ int take_word(unsigned address) {
-        return uniform(threadIdx.x % 32 == 0 ? (int)load_word(address) : 0);
+        return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0);
     }
 
     template <class T>

@@ -1,4 +1,4 @@
-/// The A operands of the next P V, rounded when the one before is done: straight into the registers that it read, and no others.
+/// The A operands of the next P V, rounded when the one before is done: straight into the registers that it read.
 template <class Dtype, int STEPS>
 struct Operands {
     __device__ __forceinline__ void round_step(int, const float (*)[4]) {}

@@ -1,8 +1,7 @@
 #include "hopper_forward/pipeline.cuh"
 #include "mma/wgmma.cuh"
 
-// P V of 16-bit operands: V is multiplied as TMA brings it. But for how P is packed, the interface is that of
-// values_transposed.cuh.
+// P V of 16-bit operands: V is multiplied as TMA brings it. The interface is that of values_transposed.cuh.
 
 constexpr int STEP_KEYS = 16;  // that one product sums over
 

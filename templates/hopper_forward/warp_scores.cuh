@@ -1,9 +1,9 @@
 #include "memory/layout.cuh"
 #include "mma/load_matrices.cuh"
 
-/// scores = Q K^T by one warp alone, which has lost its own, while others go on: wgmma would need all four of the warpgroup. For 16
-/// rows of Q from `first_row` on, and all keys of the tile; both tiles have panels of 128 bytes only. Lanes hold what wgmma
-/// gives them, and what mma.m16n8k16 does: row lane/4 + 8*(i/2) and column 2*(lane%4) + i%2 of each 16 x 8 scores.
+/// scores = Q K^T by one warp alone, which has lost its own, while others go on: wgmma would need all four of the
+/// group. For 16 rows of Q from `first_row` on, and all keys; both tiles have panels of 128 bytes only. Lanes hold what
+/// wgmma and mma.m16n8k16 give them: row lane/4 + 8*(i/2) and column 2*(lane%4) + i%2 of each 16 x 8 scores.
 template <class Dtype, class QTile, class KTile, int N_TILES>
 __device__ __forceinline__ void multiply_by_warp(float (&scores)[1][N_TILES][4], unsigned queries, int first_row, unsigned keys) {
     const int lane = threadIdx.x % 32;
@@ -23,7 +23,7 @@ __device__ __forceinline__ void multiply_by_warp(float (&scores)[1][N_TILES][4],
             load_matrices(k, (k_lane ^ first % 8 * 16) + KTile::panel(first / 8 * 8) + 8 * n * 128);
             Dtype::take_part(k, step % Dtype::PARTS);
 #pragma unroll
-            for (int half = 0; half < 2; ++half) Dtype::mma(scores[0][n + half], q, k[2 * half], k[2 * half + 1]);
+            for (int i = 0; i < 2; ++i) Dtype::mma(scores[0][n + i], q, k[2 * i], k[2 * i + 1]);
         }
     }
 }

@@ -1,5 +1,5 @@
-// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
-// counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
+// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side is for the position n * STEP + side *
+// SIDE, counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
 
 /// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
 template <int STEP = 8, int SIDE = 1>

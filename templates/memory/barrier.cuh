@@ -1,5 +1,5 @@
-// Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
-// read a stage. Named barriers join the warps of a warpgroup.
+// Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that
+// have read a stage. Named barriers join the warps of a warpgroup.
 
 __device__ __forceinline__ void barrier_init(unsigned barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
@@ -12,8 +12,8 @@ __device__ __forceinline__ void barrier_arrive(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma, ldmatrix) or
-/// before a barrier of theirs is done, and what the producer wrote this lane alone has read.
+/// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma,
+/// ldmatrix) or before a barrier of theirs is done, and what the producer wrote this lane alone has read.
 __device__ __forceinline__ void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
@@ -82,8 +82,7 @@ __device__ __forceinline__ void named_arrive(int id, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
-/// all free, with 1.
+/// A position in a ring of stages. Its parity flips each turn: from 0 for consumers, from 1 for a producer (all free).
 template <int STAGES>
 struct Ring {
     unsigned parity;

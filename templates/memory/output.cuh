@@ -30,9 +30,9 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
     store_vector(target, all);
 }
 
-/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
-/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
-/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Columns
+/// of 16 bits go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at
+/// once. In fp32 the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
     template <class Stored>
     static __device__ __forceinline__ int first(int lane) {
@@ -74,8 +74,7 @@ struct ColumnsInFours {
     }
 };
 
-/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
-/// elements.
+/// Where a tile's rows go: slot i to row `Order::offset(i)` from `target` on, if below `rows`. Strides are of elements.
 template <class Element, class Order>
 struct RowPlaces {
     Element* target;
@@ -86,8 +85,8 @@ struct RowPlaces {
     __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
-/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
-/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+/// Stores the warp's rows, M_TILES * 16 slots from `slot` on, where `places` says (multiples of 16 bytes); of their
+/// columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. All lanes must call.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
 __device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
                                            const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
@@ -117,7 +116,7 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
     store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
 }
 
-/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
+/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each is to be one lane's.
 template <int M_TILES>
 constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
 

@@ -1,7 +1,7 @@
 #include "memory/barrier.cuh"
 
-// The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a panel of
-// a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
+// The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a
+// panel of a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
 
 struct alignas(64) TensorMap {
     unsigned char bytes[128];

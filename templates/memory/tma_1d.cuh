@@ -11,11 +11,10 @@ __device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column
 template <class Tile, class Order>
 __device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
 #pragma unroll
-    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel) tma_fetch_ahead(map, panel * 64, position, head, batch);
+    for (int i = 0; i < Tile::ROW_BYTES / 128; ++i) tma_fetch_ahead(map, i * 64, position, head, batch);
 }
 
-/// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
-/// expects its bytes already.
+/// Loads a tile of rows from `position` on, with zeros for what lies outside the tensor; `barrier` expects its bytes.
 template <class Tile, class Order>
 __device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
                                                 int batch) {

@@ -26,8 +26,7 @@ __device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int po
         tma_fetch_2d_ahead(map, panel * 64, position % Order::GRID_WIDTH, position / Order::GRID_WIDTH, head, batch);
 }
 
-/// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
-/// expects its bytes already.
+/// Loads a tile of rows from `position` on, with zeros for what lies outside the tensor; `barrier` expects its bytes.
 template <class Tile, class Order>
 __device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
                                                 int batch) {

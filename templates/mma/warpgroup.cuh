@@ -3,13 +3,11 @@
 #include "memory/tma.cuh"
 #include "memory/words.cuh"
 
-// What the threads that multiply do to tiles in shared memory before wgmma reads them. Each warpgroup has a named barrier,
-// and all of them together one more.
+// What consumers do to tiles before wgmma reads them. Each warpgroup has a named barrier, and all have one more.
 
 __device__ __forceinline__ void warpgroup_wait(int warpgroup) { named_wait(1 + warpgroup, 128); }
 
-/// Moves the sign of `scale` into the warpgroup's Q tile, and zero too, so that scores need a positive factor: the one
-/// returned.
+/// Moves the sign of `scale`, and zero, into the warpgroup's Q tile; returns the positive factor that scores then need.
 template <class Dtype, class QTile>
 __device__ __forceinline__ float take_sign(unsigned queries, float scale, int warpgroup) {
     if (!(scale <= 0)) return scale;
@@ -23,15 +21,15 @@ __device__ __forceinline__ float take_sign(unsigned queries, float scale, int wa
     return scale == 0 ? 1 : -scale;
 }
 
-/// Zeros in place of the rows of a tile from `rows` on: they belong to another sequence, and 0 times what they hold could
-/// be NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
+/// Zeros in place of a tile's rows from `rows` on: they belong to another sequence, and 0 times what they hold may be
+/// NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
 template <class Tile, int THREADS>
 __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier = 1 + THREADS / 128) {
 #pragma unroll 1
     for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
 #pragma unroll 1
-        for (int byte = (rows * 8 + thread_index() % THREADS) * 16; byte < Tile::ROWS * 128; byte += THREADS * 16)
-            store_words(tile + panel * Tile::ROWS * 128 + byte, {0, 0, 0, 0});
+        for (int at = (rows * 8 + thread_index() % THREADS) * 16; at < Tile::ROWS * 128; at += THREADS * 16)
+            store_words(tile + panel * Tile::ROWS * 128 + at, {0, 0, 0, 0});
     fence_async();
     named_wait(barrier, THREADS);
 }

@@ -1,8 +1,8 @@
-// Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the 128-byte
-// swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i]:
+// Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the
+// 128-byte swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i]:
 // warp w of the group has rows 16w to 16w + 15, and its lanes the rows and columns that mma.m16n8k16 would give them.
 
-// Operands of products: the accumulators of a column tile, or of four; how much further a step's B is, and its A, or A's registers.
+// Operands of products: the accumulators of a column tile, or of four; a step's offsets of B and A, or A's registers.
 #define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
 #define SUM_TILES(n) SUM_TILE(n), SUM_TILE(n + 1), SUM_TILE(n + 2), SUM_TILE(n + 3)
 #define A_IN_SMEM(step) "n"(BSteps::at(step)), "n"(ASteps::at(step))
@@ -62,20 +62,18 @@ __device__ __forceinline__ unsigned (&step_of(unsigned (&x)[STEPS][4], int step)
 
 [[maybe_unused]] constexpr unsigned long long SWIZZLE_128 = 1, SWIZZLE_32 = 3;
 
-/// What a matrix descriptor (PTX ISA) says besides addresses: the swizzle, which is as wide as rows are, and how many bytes it is
-/// from 8 rows to the next 8.
+/// What a matrix descriptor (PTX ISA) says besides addresses: the swizzle, and how many bytes 8 rows take.
 constexpr __device__ unsigned long long descriptor_form(unsigned long long swizzle, unsigned eight_rows) {
     return swizzle << 62 | (unsigned long long)eight_rows >> 4 << 32;
 }
 
-/// A matrix descriptor of a tile in panels of 128 bytes: its address, and the offset from panel to panel, which counts where
-/// columns are not what is summed over. What is added to it are offsets in units of 16 bytes; as one 64-bit sum, they take one
-/// uniform instruction.
+/// A matrix descriptor of a tile in panels of 128 bytes: its address, and the offset from panel to panel, which counts
+/// where columns aren't summed over. Added to it are offsets in units of 16 bytes, by one 64-bit uniform instruction.
 __device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned panel_bytes) {
     return descriptor_form(SWIZZLE_128, 8 * 128) | panel_bytes >> 4 << 16 | (address & 0x3ffff) >> 4;
 }
 
-/// Offsets of 16 columns each, for operands whose columns are summed over: steps FIRST, FIRST + 1, ... of a tile of ROWS rows.
+/// Offsets of 16 columns each, for operands whose columns are summed over: steps from FIRST on, of a tile of ROWS rows.
 template <int ROWS, int FIRST = 0>
 struct ColumnSteps {
     static constexpr __device__ __forceinline__ unsigned at(int step) {
@@ -90,6 +88,5 @@ struct RowSteps {
 
 template <int COUNT>
 __device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
-
 template <int COUNT>
 __device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }

@@ -42,7 +42,7 @@ __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params)
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
+/// The rows and the keys of the sequence that `work` names. In a cache, with room for more, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
@@ -58,8 +58,7 @@ __device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& wor
     return params.cu_seqlens_kv == nullptr ? work.sequence : 0;
 }
 
-/// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
-/// anything.
+/// Whether k and v may have rows, of any contents, behind a sequence's last key: other sequences', or a cache's.
 template <class Params>
 __device__ __forceinline__ bool rows_follow_keys(const Params& params) {
     return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
@@ -91,7 +90,7 @@ __device__ __forceinline__ int block_index() {
 }
 
 /// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
-/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on: at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
 __device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
@@ -107,9 +106,9 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     sequence = low;
 }
 
-/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
-/// `rows_each` rows. The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows
-/// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
+/// Which head, split and rows block `index` of queries is. A sequence has `heads` heads, and a query `rows_each` rows.
+/// The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows go first: a
+/// causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
 template <int BLOCK_Q, bool SPLITS = true, class Params>
 __device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };

@@ -32,7 +32,7 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     }
 }
 
-/// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
+/// Of the 32 positions that the lane holds from `key` on (key_bits.cuh), those among the first `keys` of the tile.
 template <class KvOrder>
 __device__ __forceinline__ unsigned bits_inside(unsigned bits, int key, int keys) {
     const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);

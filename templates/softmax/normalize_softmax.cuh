@@ -93,8 +93,8 @@ struct Normalizer : RunningMax<M_TILES> {
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
-    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
-    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    /// What to multiply the row's output by. `row_max` becomes what its sum is relative to, -inf if it has no weight;
+    /// `sink` takes part in the sum alone: both in natural units. All lanes of the quad must call.
     __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
         const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;

@@ -1,7 +1,6 @@
 #include "common/math.cuh"
 
-/// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
-/// stale_max_softmax.cuh) says when it moves.
+/// The running maximum of each row of a warp, which exponents are relative to. What derives from it says when it moves.
 template <int M_TILES>
 struct RunningMax {
     float factor;              // exponent (see Dtype::power) in one unit of the scores; positive

@@ -1,9 +1,8 @@
 #include "softmax/running_max.cuh"
 
-/// Online softmax (FlashAttention-2, Algorithm 1, lines 8 to 12) that keeps stale maxima. Any number in place of a row's
-/// maximum gives the same softmax, so where nothing is masked the exponentials subtract the maxima of earlier tiles, and
-/// the tile's own sum, which is needed anyway, tells whether that was safe. It is for the caller to compute the
-/// scores again where it wasn't, and to take the textbook step.
+/// Online softmax (FlashAttention-2, Algorithm 1, lines 8 to 12) with stale maxima. Any number in place of a row's
+/// maximum gives the same softmax. So where nothing is masked, exponentials subtract the maxima of earlier tiles, and
+/// the tile's sum, needed anyway, tells whether that was safe. Where it wasn't, the caller computes the scores again.
 template <int M_TILES>
 struct Normalizer : RunningMax<M_TILES> {
     using Base = RunningMax<M_TILES>;
@@ -35,8 +34,7 @@ struct Normalizer : RunningMax<M_TILES> {
         return __all_sync(~0u, highest < -NEGATIVE_INFINITY);
     }
 
-    /// Begins a tile whose exponents are relative to the maxima that earlier tiles left. A row without one gets an
-    /// infinite sum.
+    /// Begins a tile whose exponents are relative to earlier maxima. A row without one gets an infinite sum.
     __device__ __forceinline__ void keep_max() {
         each_row([&](int m, int r) { tile_sum[m][r] = -0.0f; });  // what it is added to stays as it is: no instruction
     }
@@ -78,8 +76,7 @@ struct Normalizer : RunningMax<M_TILES> {
         }
     }
 
-    /// Whether the maxima are still valid for the warp's rows: no sum beyond what a probability can be, none that is NaN. `held`: what
-    /// else must be true in all lanes.
+    /// Whether maxima are still valid: no sum of the warp is beyond `limit`, or NaN. `held`: what else must be true.
     __device__ __forceinline__ bool max_still_valid(float limit, bool held = true) const {
         bool all = held;
         each_row([&](int m, int r) { all &= tile_sum[m][r] <= limit; });
@@ -130,12 +127,12 @@ struct Normalizer : RunningMax<M_TILES> {
         if (!__any_sync(~0u, moved)) return;
         each_row([&](int m, int r) {
 #pragma unroll
-            for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale[m][r], out[m][d][2 * r + 1] *= rescale[m][r];
+            for (int i = 0; i < 2 * D_TILES; ++i) out[m][i / 2][2 * r + i % 2] *= rescale[m][r];
         });
     }
 
-    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
-    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    /// What to multiply the row's output by. `row_max` becomes what its sum is relative to, -inf if it has no weight;
+    /// `sink` takes part in the sum alone: both in natural units. All lanes of the quad must call.
     __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
         const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;

@@ -1,7 +1,6 @@
 #include "tiles/group_tiles.cuh"
 
-/// The tiles in descending order of which some group of rows keeps keys. The lanes of a warp classify as many as they can at
-/// once.
+/// The tiles of which some group of rows keeps keys, in descending order. Lanes classify as many at once as they can.
 template <class Order, int GROUPS, class KindOf>
 struct DescendingTiles {
     static constexpr int BLOCK_KV = Order::BLOCK, TILES = 32 / GROUPS;
@@ -23,22 +22,17 @@ struct DescendingTiles {
     __device__ __forceinline__ GroupTile advance() {
         while (live == 0) {
             if (next + BLOCK_KV <= begin || next < 0) return {};
-            classify_batch();
+            const int lane = threadIdx.x % 32, slot = next - lane / GROUPS * BLOCK_KV;
+            TileKind kind = EMPTY;
+            if (lane < TILES * GROUPS && slot >= 0 && slot + BLOCK_KV > own.begin && slot < own.end)
+                kind = classify<Order>(own, slot, kv_len, kind_of);
+            live = __ballot_sync(~0u, kind != EMPTY);
+            full = __ballot_sync(~0u, kind == FULL);
+            next -= TILES * BLOCK_KV;
         }
         const int tile = (__ffs(live) - 1) / GROUPS, shift = tile * GROUPS;
         const GroupTile found = {next + (TILES - tile) * BLOCK_KV, live >> shift & GROUP, full >> shift & GROUP};
         live &= ~(GROUP << shift);
         return found;
-    }
-
-private:
-    __device__ __forceinline__ void classify_batch() {
-        const int lane = threadIdx.x % 32, slot = next - lane / GROUPS * BLOCK_KV;
-        TileKind kind = EMPTY;
-        if (lane < TILES * GROUPS && slot >= 0 && slot + BLOCK_KV > own.begin && slot < own.end)
-            kind = classify<Order>(own, slot, kv_len, kind_of);
-        live = __ballot_sync(~0u, kind != EMPTY);
-        full = __ballot_sync(~0u, kind == FULL);
-        next -= TILES * BLOCK_KV;
     }
 };

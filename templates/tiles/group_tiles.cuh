@@ -1,8 +1,8 @@
 #include "common/math.cuh"
 #include "tiles/tiles.cuh"
 
-// Tiles of keys as groups of a block's rows see them: those of each warpgroup, or all together. Lane i of the warp that walks
-// tiles brings the range of keys of group i % GROUPS.
+// Tiles of keys as groups of a block's rows see them: those of each warpgroup, or all together. Of the warp that walks
+// tiles, lane i brings the range of keys of group i % GROUPS.
 
 /// A tile by its first slot, and what it is to each group: bit i of `live` and of `full`. None live: there is no tile.
 struct GroupTile {

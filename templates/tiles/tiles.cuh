@@ -7,8 +7,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
-/// are kept by all rows.
+/// The keys that a block of queries looks at, as slots (tiles_1d.cuh): [begin, end); full ones: [full_begin, full_end).
 struct TileRange {
     int begin, full_begin, full_end, end;
 

@@ -1,12 +1,11 @@
-// transpose_values: V of 8 bits, in tiles of 96 keys and 128 columns, as the kernel after it takes
-//     them
+// transpose_values: V of 8 bits, in tiles of 96 keys and 128 columns, as the kernel after it takes them
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    18  leaf code: math.cuh 18, tiles_1d.cuh 35, grid.cuh 46, barrier.cuh 83, tma.cuh 115, tma_1d.cuh 146,
-//        layout.cuh 164, load_matrices.cuh 184, transpose.cuh 190, words.cuh 242, warpgroup.cuh 250
-//   265  parameters
-//   278  the kernel
+//    17  leaf code: math.cuh 17, tiles_1d.cuh 33, grid.cuh 43, barrier.cuh 77, tma.cuh 107, tma_1d.cuh 138,
+//        layout.cuh 155, load_matrices.cuh 175, transpose.cuh 181, words.cuh 233, warpgroup.cuh 241
+//   254  parameters
+//   267  the kernel
 
 #define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
@@ -16,9 +15,8 @@ constexpr int BLOCK_KV = 96, WARPS = 128 / 32;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
 // ---- math.cuh
-/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
-/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
-/// and so leave the result unset.
+/// x, which is the same in all lanes: kept once for the warp, and so is what is computed from it. Not to be called
+/// under a condition: ptxas 13.0 may make the branch a predicate, and use its register too early.
 DEVICE int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
@@ -33,9 +31,8 @@ DEVICE int thread_index() {
 }
 
 // ---- tiles_1d.cuh
-/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
-///
-/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+/// Where the rows (or keys) of a tile stand: SIZE positions in a row (1-D). The tiles of a sequence, laid out one after
+/// the other, are its slots; here slots are positions. See tiles_2d.cuh for tiles of a grid.
 template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
@@ -49,9 +46,6 @@ DEVICE int sequence_start(const int* cu_seqlens, int index, int total) {
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
-/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
-template <class AnyWork> DEVICE int agreed(const AnyWork&, int x) { return uniform(x); }
-
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
 template <class AnyWork>
 DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence, int total) {
@@ -60,12 +54,12 @@ DEVICE void find_span(const AnyWork& work, int& start, int& length, const int* c
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = agreed(work, first);
-    length = agreed(work, max(last - first, 0));
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
 }
 
 /// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
-/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on: at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
 DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch, int rows_each = 1) {
@@ -81,8 +75,8 @@ DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int 
 }
 
 // ---- barrier.cuh
-// Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
-// read a stage. Named barriers join the warps of a warpgroup.
+// Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that
+// have read a stage. Named barriers join the warps of a warpgroup.
 
 DEVICE void barrier_init(unsigned barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
@@ -108,13 +102,11 @@ DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
-DEVICE void named_wait(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
+DEVICE void named_wait(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
 // ---- tma.cuh
-// The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a panel of
-// a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
+// The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a
+// panel of a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
 
 struct alignas(64) TensorMap {
     unsigned char bytes[128];
@@ -144,8 +136,7 @@ DEVICE void bulk_store(void* target, unsigned source, int bytes) {
 DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- tma_1d.cuh
-/// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
-/// expects its bytes already.
+/// Loads a tile of rows from `position` on, with zeros for what lies outside the tensor; `barrier` expects its bytes.
 template <class Tile, class Order>
 DEVICE void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
                             int batch) {
@@ -248,16 +239,14 @@ DEVICE void store_words(unsigned address, const unsigned (&x)[4]) {
 }
 
 // ---- warpgroup.cuh
-// What the threads that multiply do to tiles in shared memory before wgmma reads them. Each warpgroup has a named barrier,
-// and all of them together one more.
+// What consumers do to tiles before wgmma reads them. Each warpgroup has a named barrier, and all have one more.
 
-/// Zeros in place of the rows of a tile from `rows` on: they belong to another sequence, and 0 times what they hold could
-/// be NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
+/// Zeros in place of a tile's rows from `rows` on: they belong to another sequence, and 0 times what they hold may be
+/// NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
 template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int rows, int barrier = 1 + THREADS / 128) {
     NO_UNROLL for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
-#pragma unroll 1
-        for (int byte = (rows * 8 + thread_index() % THREADS) * 16; byte < Tile::ROWS * 128; byte += THREADS * 16)
-            store_words(tile + panel * Tile::ROWS * 128 + byte, {0, 0, 0, 0});
+        NO_UNROLL for (int at = (rows * 8 + thread_index() % THREADS) * 16; at < Tile::ROWS * 128; at += THREADS * 16)
+            store_words(tile + panel * Tile::ROWS * 128 + at, {0, 0, 0, 0});
     fence_async();
     named_wait(barrier, THREADS);
 }

@@ -30,7 +30,7 @@ def test_no_line_can_end_the_comment_or_go_on_into_code() -> None:
 
 
 def test_documentation_is_filled_by_paragraphs() -> None:
-    text = "\n".join(["word " * 20 + "end of line", "and on", "", "  kept = as it is", "a second", "paragraph"])
+    text = "\n".join(["word " * 24 + "end of line", "and on", "", "  kept = as it is", "a second", "paragraph"])
     lines = header.of_plan(plans.plan(Variant("v", documentation=text))).splitlines()
     start = next(index for index, line in enumerate(lines) if line.startswith("// word"))
     assert lines[start + 1 : start + 5] == [

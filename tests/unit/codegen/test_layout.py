@@ -26,6 +26,7 @@ def body(text: str) -> str:
         (f"{INLINED} int one() {{\n    return 1;\n}}", "DEVICE int one() { return 1; }"),
         (f"template <class T>\n{INLINED} T f(T x) {{\n    return x;\n}}",
          "template <class T> DEVICE T f(T x) { return x; }"),
+        (f'{INLINED} void leave() {{\n    asm("exit;");\n}}', 'DEVICE void leave() { asm("exit;"); }'),
         ("template <int N>\nstruct S {\n    int x;\n};", "template <int N> struct S {\n    int x;\n};"),
         ("template <class T>\nusing Same = T;", "template <class T> using Same = T;"),
         (f"{INLINED} int add(int x,\n            int y) {{\n    x += y;\n    return x;\n}}",
@@ -36,7 +37,7 @@ def body(text: str) -> str:
         ("#pragma unroll 1\n    for (;;) {", "    NO_UNROLL for (;;) {"),
         (f"    {INLINED} S(int x)\n        : x(x) {{}}", "    DEVICE S(int x) : x(x) {}"),
     ],
-    ids=["function", "template", "struct", "alias", "lines", "operator", "call", "unroll", "rolled", "members"],
+    ids=["function", "template", "asm", "struct", "alias", "lines", "operator", "call", "unroll", "rolled", "members"],
 )  # fmt: skip
 def test_what_fits_is_joined(before: str, after: str) -> None:
     assert body(before) == after
@@ -63,7 +64,7 @@ def test_what_stays(text: str) -> None:
 
 
 def test_functions_of_more_than_a_simple_statement_stay() -> None:
-    for statement in ("if (x) y = 1;", "x = 1; y = 2;", '    asm("exit;");', "for (;;) x = 1;"):
+    for statement in ("if (x) y = 1;", "x = 1; y = 2;", "for (;;) x = 1;"):
         text = f"DEVICE void f() {{\n    {statement}\n}}"
         assert body(text) == text
 

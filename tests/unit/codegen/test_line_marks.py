@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from attncc.codegen.line_marks import Line, marked, restored, shown_path
+from attncc.codegen.line_marks import WIDTH, Line, marked, restored, shown_path
 from attncc.source import SourceFile, Span
 
 SOURCE = SourceFile("specs/a.attn", "attn 1\nlet x = 1  # one\nkeep if x <\n   2  # two\n")
@@ -43,9 +43,9 @@ def test_marks_only_where_the_count_is_wrong() -> None:
 
 def test_a_long_statement_takes_several_lines() -> None:
     let = span("let x = 1")
-    found = list(marked([Line("const bool x = " + " | ".join(["name"] * 30) + ";", let), Line("next;", let)]))
+    found = list(marked([Line("const bool x = " + " | ".join(["name"] * 40) + ";", let), Line("next;", let)]))
     assert found[0] == '#line 2 "specs/a.attn"' and len(found) == 7
-    assert all(len(line) <= 100 for line in found) and found[2].startswith("        ")
+    assert all(len(line) <= WIDTH for line in found) and found[2].startswith("        ")
     assert found[4:6] == ['#line 2 "specs/a.attn"', "    next;"]
 
 

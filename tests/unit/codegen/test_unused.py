@@ -148,3 +148,39 @@ def test_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
         without_unused(texts[0])
         taken.append(time.process_time() - start)
     assert min(taken) < 0.1
+
+
+IDLE = """\
+struct Idle {
+    __device__ __forceinline__ explicit Idle(int) {}
+    __device__ __forceinline__ void f() const {}
+};
+"""
+OWNER = """\
+struct Owner {{
+    int x;
+    const Idle idle{{0}};
+
+    {}__device__ __forceinline__ int g() const {{ return {}; }}
+}};
+"""
+MADE = "__device__ __forceinline__ Owner() : x(0) {}\n    "
+CALLS = 'extern "C" __global__ void kernel() {\n    Owner owner;\n    owner.g();\n}\n'
+
+
+def test_fields_without_data_go() -> None:
+    text = without_unused(IDLE + OWNER.format(MADE, "x") + CALLS)
+    assert "Idle" not in text and "int x;" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        IDLE + OWNER.format(MADE, "idle.f(), x"),  # it is used
+        IDLE + OWNER.format("", "x"),  # the owner is made of a list
+        IDLE.replace("struct Idle {\n", "struct Idle {\n    int y;\n") + OWNER.format(MADE, "x"),
+        IDLE.replace("(int) {}", "(int y) { h(y); }") + OWNER.format(MADE, "x"),
+    ],
+)
+def test_other_fields_stay(text: str) -> None:
+    assert "const Idle idle{0};" in without_unused(text + CALLS)

@@ -182,7 +182,7 @@ def test_what_depends_on_the_head_is_a_rows_where_a_tile_holds_a_group() -> None
     variant = replace(plans.ALIBI, inputs=(*plans.ALIBI.inputs, *plans.SINK.inputs), sink="logit")
     decode = plans.plan(variant, "bf16", pass_name="decode", block_q=64, warps=4, split_kv=None)
     code = user_code(decode)
-    assert "int q_idx, h;" in code.row and "int q_idx, int h)" in code.row and "slope" in code.row
+    assert "int q_idx, h" in code.row and "int q_idx, int h)" in code.row and "slope" in code.row
     assert "slope" not in code.context and "ctx.h" not in code.functions
     assert "row.h" in code.sink and "const Row& row" in code.sink
     forward = user_code(replace(decode, pass_name="forward"))
