@@ -134,7 +134,8 @@ def check_normalizer(node: ast.Variant, normalize: str, report: Report) -> None:
 
 
 def _warn_of_constant(keep: ir.Keep, variant: ir.Variant, report: Report) -> None:
-    if keep.span is None or ir.reads(variant, keep.condition):
+    lets = (item.value for item in ir.needs(variant, keep.condition))
+    if keep.span is None or any(isinstance(node, ir.Load | ir.Symbol) for node in ir.walk(keep.condition, *lets)):
         return
     if evaluate(keep.condition, Environment({}, lets=variant.lets)):
         report.warning(
