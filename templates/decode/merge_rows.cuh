@@ -68,55 +68,29 @@ __device__ __forceinline__ void weigh_parts(const Room& room, int count, int beg
     if (row < rows && lane == 0) results.store_row(begin + row, top, sum);
 }
 
-/// Adds O of parts [first, end), each times its weight, to `sums`: a thread has fours of columns, the first of number `quad` of all rows,
-/// the others THREADS further each. Beyond the last it adds that one again.
-template <int THREADS, int FOURS, int COLUMNS>
-__device__ __forceinline__ void add_fours(const MergeRoom<COLUMNS>& room, int count, int first, int end, int rows, int quad,
-                                          float4 (&sums)[FOURS]) {
-    constexpr int QUADS = COLUMNS / 4, UNROLLED = 4 / FOURS;
-    const float *weights[FOURS], *items[FOURS];
-#pragma unroll
-    for (int i = 0; i < FOURS; ++i) {
-        const int own = min(quad + i * THREADS, rows * QUADS - 1), row = own / QUADS;
-        weights[i] = room.weights + row * count;
-        items[i] = room.row(0, row, rows) + own % QUADS * 4;
-    }
-#pragma unroll UNROLLED
-    for (int part = first; part < end; ++part) {
-#pragma unroll
-        for (int i = 0; i < FOURS; ++i) {
-            const float weight = weights[i][part];
-            const float4 x = *(const float4*)(items[i] + (part - first) * rows * room.PITCH);
-            sums[i].x = fmaf(weight, x.x, sums[i].x);
-            sums[i].y = fmaf(weight, x.y, sums[i].y);
-            sums[i].z = fmaf(weight, x.z, sums[i].z);
-            sums[i].w = fmaf(weight, x.w, sums[i].w);
-        }
-    }
-}
-
-/// O: adds parts [first, end) to `sum`, what the thread has of earlier ones, and stores it behind the last. Of more rows than threads have
-/// fours of columns for, all parts are there at once: several fours at a time hide what each waits for.
+/// O: adds rows of parts [first, end), each times its weight, to what a thread has of earlier ones; behind the last it stores four columns.
+/// A thread has several fours only where all parts are there at once.
 template <int THREADS, int COLUMNS, class Results>
-__device__ __forceinline__ void add_parts(const MergeRoom<COLUMNS>& room, int count, int first, int end, int begin, int rows,
-                                          float4 (&sum)[1], const Results& results) {
-    constexpr int QUADS = COLUMNS / 4, FOURS = 4;
+__device__ __forceinline__ void add_parts(const MergeRoom<COLUMNS>& room, int count, int first, int end, int begin, int rows, float4& sum,
+                                          const Results& results) {
+    constexpr int QUADS = COLUMNS / 4;
     static_assert(QUADS <= THREADS);
-    const int quads = rows * QUADS;
-    auto store = [&](int quad, float4 x) { results.store(begin + quad / QUADS, quad % QUADS * 4, x); };
-    if (quads <= THREADS) {
-        const int quad = threadIdx.x;
-        if (quad >= quads) return;
-        add_fours<THREADS>(room, count, first, end, rows, quad, sum);
-        if (end == count) store(quad, sum[0]);
-        return;
-    }
 #pragma unroll 1
-    for (int quad = threadIdx.x; quad < quads; quad += FOURS * THREADS) {
-        float4 sums[FOURS] = {};
-        add_fours<THREADS>(room, count, first, end, rows, quad, sums);
-#pragma unroll
-        for (int i = 0; i < FOURS; ++i)
-            if (quad + i * THREADS < quads) store(quad + i * THREADS, sums[i]);
+    for (int quad = threadIdx.x; quad < rows * QUADS; quad += THREADS) {
+        const int row = quad / QUADS, column = quad % QUADS * 4;
+        const float* weight = room.weights + row * count;
+        const float* item = room.row(0, row, rows) + column;
+#pragma unroll 4
+        for (int part = first; part < end; ++part, item += rows * room.PITCH) {
+            const float4 x = *(const float4*)item;
+            sum.x = fmaf(weight[part], x.x, sum.x);
+            sum.y = fmaf(weight[part], x.y, sum.y);
+            sum.z = fmaf(weight[part], x.z, sum.z);
+            sum.w = fmaf(weight[part], x.w, sum.w);
+        }
+        if (end == count) {
+            results.store(begin + row, column, sum);
+            sum = {};
+        }
     }
 }

@@ -75,7 +75,7 @@ __device__ __forceinline__ void merge_parts(const AnyParts& parts, int rows, flo
 #pragma unroll 1
     for (int begin = 0; begin < rows; begin += room.rows) {
         const int here = min(room.rows, rows - begin);
-        float4 sum[1] = {};
+        float4 sum = {};
 #pragma unroll 1
         for (int first = 0; first < count; first += room.parts) {
             const int end = min(first + room.parts, count);
