@@ -2,31 +2,32 @@
 // Written by attncc 0.2.0 from specs/mla_decode.attn (sha256 74e1db38a5139f3e). Do not edit.
 //
 // Contents, by line:
-//    55  sizes
-//    71  leaf code: element.cuh 73, math.cuh 77, bf16.cuh 161, running_max.cuh 184, normalize_softmax.cuh 210,
-//        keep_all.cuh 280, tiles_1d.cuh 287, grid.cuh 308, keys_in_rows.cuh 374, output.cuh 380, group_rows.cuh 484,
-//        key_bits.cuh 576, rotation.cuh 591, scores.cuh 601, tile_kind.cuh 645, tiles.cuh 649
-//   736  mla_decode: Params 738, Context 753, make_context 761, Row 769, make_row 773, keep_bits 782, KvBounds 790,
-//        kv_bounds 794
-//   803  a block of queries
-//   904  leaf code of wide heads: layout.cuh 906, copy.cuh 962, words.cuh 1024, queries.cuh 1037, stream_k.cuh 1051,
-//        kv_rows.cuh 1133, source_rows.cuh 1152, kv_stream.cuh 1171, partial_results.cuh 1264, load_rows.cuh 1415,
-//        latents.cuh 1436, row_exchange.cuh 1443, lanes.cuh 1518, load_matrices.cuh 1526, mma_16bit.cuh 1537,
-//        column_slices.cuh 1573
-//  1665  items, and the units that they have
-//  1759  the keys of a tile of Q
-//  1803  how warps share a tile
-//  1837  one part of an item
-//  1846    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
-//  1862    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
-//  1892    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  1903    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  1915    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
-//  1923    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
-//  1934  parts of an item
-//  1991  the kernel
-//  1997    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2033    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//    56  sizes
+//    72  leaf code: element.cuh 74, math.cuh 78, bf16.cuh 162, running_max.cuh 185, normalize_softmax.cuh 211,
+//        keep_all.cuh 281, tiles_1d.cuh 288, grid.cuh 309, keys_in_rows.cuh 375, output.cuh 381, group_rows.cuh 485,
+//        key_bits.cuh 578, rotation.cuh 593, scores.cuh 603, tile_kind.cuh 647, tiles.cuh 651
+//   738  mla_decode: Params 740, Context 755, make_context 763, Row 771, make_row 775, keep_bits 784, KvBounds 792,
+//        kv_bounds 796
+//   805  a block of queries
+//   906  leaf code of wide heads: layout.cuh 908, copy.cuh 964, words.cuh 1026, queries.cuh 1039, stream_k.cuh 1053,
+//        one_team.cuh 1146, kv_rows.cuh 1158, source_rows.cuh 1177, kv_stream.cuh 1196, merge_rows.cuh 1289,
+//        partial_results.cuh 1379, load_rows.cuh 1467, latents.cuh 1488, row_exchange.cuh 1495, lanes.cuh 1570,
+//        load_matrices.cuh 1578, mma_16bit.cuh 1589, column_slices.cuh 1625
+//  1290    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
+//  1717  items, and the units that they have
+//  1812  the keys of a tile of Q
+//  1856  how warps share a tile
+//  1890  one part of an item
+//  1899    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
+//  1915    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
+//  1945    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1956    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  1968    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
+//  1976    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
+//  1987  parts of an item
+//  2058  the kernel
+//  2064    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2100    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The cache has one row for
 // each key: 512 latents, and 64 columns with rotary embeddings. All query heads share it. K is the whole row, and V is
@@ -562,8 +563,9 @@ template <class Order, int M_TILES> struct LaneRows {
     int q[M_TILES][2], heads[M_TILES][2];
 
     DEVICE LaneRows(const QueryRows<Order>& rows, int slot) : q_first(rows.first), q_last(rows.last) {
+        const int lane = opaque(threadIdx.x) % 32;  // not kept over a loop over items
         UNROLL for (int i = 0; i < 2 * M_TILES; ++i) {
-            const int row = min(slot + (int)threadIdx.x % 32 / 4 + 8 * i, rows.slots.count - 1);
+            const int row = min(slot + lane / 4 + 8 * i, rows.slots.count - 1);
             q[i / 2][i % 2] = rows.q_idx(row);
             heads[i / 2][i % 2] = rows.head_of(row);
         }
@@ -774,7 +776,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
     Row row = {q_idx, h};
 #line 13 "specs/mla_decode.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 778 "mla_decode_forward_bf16_d576x512_sm_90.cu"
+#line 780 "mla_decode_forward_bf16_d576x512_sm_90.cu"
     return row;
 }
 
@@ -782,7 +784,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 13 "specs/mla_decode.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 786 "mla_decode_forward_bf16_d576x512_sm_90.cu"
+#line 788 "mla_decode_forward_bf16_d576x512_sm_90.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1079,6 +1081,17 @@ struct Runs {
     }
 };
 
+/// The thread blocks whose runs have units of an item.
+struct Owners {
+    int first, count;
+
+    Owners() = default;
+
+    template <class AnyRuns>
+    DEVICE Owners(const AnyRuns& runs, int first_unit, int units)
+        : first(runs.owner(first_unit)), count(runs.owner(first_unit + units - 1) - first + 1) {}
+};
+
 /// Of sequences that differ from lane to lane: what `find_rows` finds is the lane's own.
 struct LaneWork : Work {};
 
@@ -1128,6 +1141,18 @@ template <class UnitsOf> struct SequenceUnits {
         }
         return sequence;
     }
+};
+
+// ---- one_team.cuh
+/// Thread blocks that share out items among themselves: all of them, and all blocks of rows. Kernels of wide heads on Hopper have
+/// others (hopper_wide/teams.cuh).
+struct Team {
+    static constexpr int first_q_block = 0;
+
+    DEVICE int q_blocks_end(int all) const { return all; }
+
+    /// How many units an item of so many has.
+    DEVICE int rounded(int units) const { return units; }
 };
 
 // ---- kv_rows.cuh
@@ -1261,9 +1286,10 @@ private:
     DEVICE int rows_of(const Tile& tile) const { return tile.kind == EMPTY ? 0 : rows.kv_len - tile.kv_first; }
 };
 
-// ---- partial_results.cuh
-// What thread blocks find of an item that several of them have parts of (Flash-Decoding, steps 2 and 3), merged by the one that
-// comes last (LeanAttention, Algorithm 2; as Stream-K's fix-up). All is in fp32. Parts are merged in their order, whoever merges them.
+// ---- merge_rows.cuh
+// Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. O, the sum of the parts' rows,
+// each weighted by its share of l, goes to `results.store(row, column, four columns)`, m and l to `results.store_row(row, m, l)`.
+// `results.sink(row)`: a logit that takes part in l alone.
 
 /// Rows of partial results: one for each row of a tile of Q.
 struct SlotRows {
@@ -1273,6 +1299,86 @@ struct SlotRows {
     DEVICE bool holds(int row) const { return row < count; }
     DEVICE long long offset(int row) const { return (long long)row * width; }
 };
+
+/// How rows of parts lie there while they are merged: O of `parts` parts at once, [part, row, column]; m and l, or in place of m the
+/// weights, of all parts, [row, part].
+template <int COLUMNS> struct MergeRoom {
+    static constexpr int PITCH = COLUMNS + 8;  // lanes that write their pieces of 4 rows meet no bank twice
+
+    float *out, *weights, *sums;
+    int rows, parts;
+
+    /// For all of them.
+    DEVICE MergeRoom(float* shared, int rows, int parts, int all_parts)
+        : out(shared), weights(shared + rows * parts * PITCH), sums(weights + rows * all_parts), rows(rows), parts(parts) {}
+
+    /// In `floats` floats: whole rows of all parts, as many as there is room for; or one, of some parts at once.
+    static DEVICE MergeRoom within(float* shared, int floats, int all_rows, int all_parts) {
+        const int rows = max(min(all_rows, small_quotient(floats, all_parts * (PITCH + 2))), 1);
+        return MergeRoom(shared, rows, min(small_quotient(floats - 2 * rows * all_parts, rows * PITCH), all_parts), all_parts);
+    }
+
+    /// Where a row stands, while there are `count` of each part.
+    DEVICE float* row(int part, int row, int count) const { return out + (part * count + row) * PITCH; }
+
+    DEVICE int part_bytes(int count) const { return count * PITCH * (int)sizeof(float); }
+};
+
+/// The share of each part in l, for `rows` rows, no more than threads: to `room.weights`, where m is. All threads must call.
+template <int THREADS, class Room, class Results>
+DEVICE void weigh_parts(const Room& room, int count, int begin, int rows, const Results& results) {
+    // Lanes that share a row. All lanes go as often through the loops in which they exchange values.
+    int shift = 3;
+    while (rows << shift > THREADS) --shift;
+    const int lanes = 1 << shift, row = threadIdx.x >> shift, lane = threadIdx.x & (lanes - 1), parts = row < rows ? count : 0;
+    float *const weights = room.weights + row * count, *const sums = room.sums + row * count;
+    const float logit = row < rows ? results.sink(begin + row) : NEGATIVE_INFINITY;
+    float top = logit, sum = 0;
+    NO_UNROLL for (int part = lane; part < parts; part += lanes) top = fmaxf(top, weights[part]);
+#pragma unroll 1
+    for (int distance = 1; distance < lanes; distance *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
+    const float base = top == NEGATIVE_INFINITY ? 0.0f : top;  // of a row without keys all weigh 0
+    NO_UNROLL for (int part = lane; part < parts; part += lanes) {
+        weights[part] = expf(weights[part] - base) * sums[part];
+        sum += weights[part];
+    }
+    NO_UNROLL for (int distance = 1; distance < lanes; distance *= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+    sum += logit == NEGATIVE_INFINITY ? 0.0f : expf(logit - base);
+    const float factor = sum == 0 ? 0.0f : normal_reciprocal(sum);
+    // Here and not after the sums: where one part alone has met keys, its share is 1, and its row stays as it is.
+    NO_UNROLL for (int part = lane; part < parts; part += lanes) weights[part] *= factor;
+    if (row < rows && lane == 0) results.store_row(begin + row, top, sum);
+}
+
+/// O: adds rows of parts [first, end), each times its weight, to what a thread has of earlier ones; behind the last it stores four columns.
+/// A thread has several fours only where all parts are there at once.
+template <int THREADS, int COLUMNS, class Results>
+DEVICE void add_parts(const MergeRoom<COLUMNS>& room, int count, int first, int end, int begin, int rows, float4& sum,
+                      const Results& results) {
+    constexpr int QUADS = COLUMNS / 4;
+    static_assert(QUADS <= THREADS);
+    NO_UNROLL for (int quad = threadIdx.x; quad < rows * QUADS; quad += THREADS) {
+        const int row = quad / QUADS, column = quad % QUADS * 4;
+        const float* weight = room.weights + row * count;
+        const float* item = room.row(0, row, rows) + column;
+#pragma unroll 4
+        for (int part = first; part < end; ++part, item += rows * room.PITCH) {
+            const float4 x = *(const float4*)item;
+            sum.x = fmaf(weight[part], x.x, sum.x);
+            sum.y = fmaf(weight[part], x.y, sum.y);
+            sum.z = fmaf(weight[part], x.z, sum.z);
+            sum.w = fmaf(weight[part], x.w, sum.w);
+        }
+        if (end == count) {
+            results.store(begin + row, column, sum);
+            sum = {};
+        }
+    }
+}
+
+// ---- partial_results.cuh
+// What thread blocks find of an item that several of them have parts of (Flash-Decoding, steps 2 and 3), merged by the one that
+// comes last (LeanAttention, Algorithm 2; as Stream-K's fix-up). All is in fp32. Parts are merged in their order, whoever merges them.
 
 /// atomicInc. What the block has written before its last barrier is there for whoever counts later, and the other way round.
 DEVICE unsigned count_arrival(unsigned* counter, unsigned most) {
@@ -1304,110 +1410,56 @@ template <int COLUMNS> struct Parts {
     }
 };
 
-/// How rows of parts lie in shared memory while they are merged: O of `parts` parts at once, [part, row, column]; m and l, or in
-/// place of m the weights, of all parts, [row, part].
-template <int THREADS, int COLUMNS> struct MergeRoom {
-    static constexpr int QUADS = COLUMNS / 4, QUADS_A_THREAD = 4;
-
-    float *out, *weights, *sums;
-    int rows, parts;
-
-    /// `room` floats, for at least one row.
-    DEVICE MergeRoom(float* shared, int room, int all_rows, int all_parts) : out(shared) {
-        rows = min(min(all_rows, QUADS_A_THREAD * THREADS / QUADS), room / (2 * all_parts + COLUMNS));
-        parts = min((room - 2 * rows * all_parts) / (rows * COLUMNS), all_parts);
-        weights = shared + rows * parts * COLUMNS;
-        sums = weights + rows * all_parts;
-    }
-};
-
-/// Starts to load O of parts [first, end), rows [begin, begin + rows).
+/// Starts to load O of parts [first, end), rows [begin, begin + rows). Threads take the same columns of several parts.
 template <int THREADS, int COLUMNS, class AnyParts>
-DEVICE void load_parts(const AnyParts& parts, float* target, int first, int end, int begin, int rows) {
-    const int quads = rows * (COLUMNS / 4);  // of a part, which follow each other
+DEVICE void load_parts(const MergeRoom<COLUMNS>& room, const AnyParts& parts, int first, int end, int begin, int rows) {
+    constexpr int QUADS = COLUMNS / 4;
+    const int quads = rows * QUADS, at_once = max(small_quotient(THREADS, quads), 1);
+    const int own = small_quotient(threadIdx.x, quads);
+    if (own < at_once) {
+        NO_UNROLL for (int quad = threadIdx.x - own * quads; quad < quads; quad += THREADS) {
+            const float* source = parts.out + (begin * QUADS + quad) * 4;
+            const unsigned target = shared_address(room.row(0, quad / QUADS, rows) + quad % QUADS * 4);
 #pragma unroll 4
-    for (int i = threadIdx.x; i < (end - first) * quads; i += THREADS) {
-        const int part = small_quotient(i, quads);
-        copy_async(shared_address(target + 4 * i),
-                   parts.out + parts.place(first + part, COLUMNS) + begin * COLUMNS + 4 * (i - part * quads));
+            for (int part = first + own; part < end; part += at_once)
+                copy_async(target + (part - first) * room.part_bytes(rows), source + parts.place(part, COLUMNS));
+        }
     }
     copy_commit();
 }
 
-/// The share of each part in l, for `rows` rows: to `room.weights`, where m is. All threads must call.
-template <int THREADS, class Room, class Sink, class StoreLse>
-DEVICE void weigh_parts(const Room& room, int count, int begin, int rows, Sink sink, StoreLse store_lse) {
-    constexpr int LANES = 8;  // share a row
-    // All lanes go as often through the loop, since they exchange values.
-    NO_UNROLL for (int first = 0; first < rows; first += THREADS / LANES) {
-        const int row = first + threadIdx.x / LANES, lane = threadIdx.x % LANES, parts = row < rows ? count : 0;
-        float *const weights = room.weights + row * count, *const sums = room.sums + row * count;
-        const float logit = row < rows ? sink(begin + row) : NEGATIVE_INFINITY;
-        float top = logit, sum = 0;
-        for (int part = lane; part < parts; part += LANES) top = fmaxf(top, weights[part]);
-#pragma unroll
-        for (int distance = 1; distance < LANES; distance *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
-        const float base = top == NEGATIVE_INFINITY ? 0.0f : top;  // of a row without keys all weigh 0
-        for (int part = lane; part < parts; part += LANES) {
-            weights[part] = expf(weights[part] - base) * sums[part];
-            sum += weights[part];
-        }
-        UNROLL for (int distance = 1; distance < LANES; distance *= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-        sum += logit == NEGATIVE_INFINITY ? 0.0f : expf(logit - base);
-        const float factor = sum == 0 ? 0.0f : 1.0f / sum;
-        // Here and not after the sums: where one part alone has met keys, its share is 1, and its row stays as it is.
-        for (int part = lane; part < parts; part += LANES) weights[part] *= factor;
-        if (row < rows && lane == 0) store_lse(begin + row, top, sum);
+/// Loads m and l of all parts, rows [begin, begin + rows).
+template <int THREADS, class Room, class AnyParts>
+DEVICE void load_row_values(const Room& room, const AnyParts& parts, int begin, int rows) {
+    NO_UNROLL for (int i = threadIdx.x; i < rows * parts.count; i += THREADS) {
+        const int row = small_quotient(i, parts.count);
+        const long long place = parts.place(i - row * parts.count, 1) + begin + row;
+        room.weights[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_max + place);
+        room.sums[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_sum + place);
     }
 }
 
-/// Merges rows [0, rows) of all parts: O, the sum of the parts' rows, each weighted by its share of l, and lse = m + log(l), go
-/// to `store(row, column, four columns)` and `store_lse(row, m, l)`. `sink(row)`: a logit that takes part in l alone. `shared` has
-/// `room` floats: all that fits is on its way at once, since one block alone must bring it.
-template <int THREADS, int COLUMNS, class AnyParts, class Sink, class Store, class StoreLse>
-DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room_floats, Sink sink, Store store,
-                        StoreLse store_lse) {
-    using Room = MergeRoom<THREADS, COLUMNS>;
-    const Room room(shared, room_floats, rows, parts.count);
+/// Merges rows [0, rows) of all parts. `shared` has `room_floats` floats: all that fits is on its way at once, since one block alone
+/// must bring it.
+template <int THREADS, int COLUMNS, class AnyParts, class Results>
+DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room_floats, const Results& results) {
     const int count = parts.count;
+    const MergeRoom<COLUMNS> room = MergeRoom<COLUMNS>::within(shared, room_floats, rows, count);
     NO_UNROLL for (int begin = 0; begin < rows; begin += room.rows) {
-        const int here = min(room.rows, rows - begin), quads = here * Room::QUADS;
-        __syncthreads();  // all have left what was there
-        load_parts<THREADS, COLUMNS>(parts, room.out, 0, room.parts, begin, here);
-        NO_UNROLL for (int i = threadIdx.x; i < here * count; i += THREADS) {
-            const int row = small_quotient(i, count);
-            const long long place = parts.place(i - row * count, 1) + begin + row;
-            room.weights[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_max + place);
-            room.sums[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_sum + place);
-        }
-        __syncthreads();
-        if (parts.row_max != nullptr) weigh_parts<THREADS>(room, count, begin, here, sink, store_lse);
-        float4 sums[Room::QUADS_A_THREAD] = {};
+        const int here = min(room.rows, rows - begin);
+        float4 sum = {};
         NO_UNROLL for (int first = 0; first < count; first += room.parts) {
             const int end = min(first + room.parts, count);
+            __syncthreads();  // all have left what was there
+            load_parts<THREADS>(room, parts, first, end, begin, here);
+            if (first == 0) {
+                load_row_values<THREADS>(room, parts, begin, here);
+                __syncthreads();
+                if (parts.row_max != nullptr) weigh_parts<THREADS>(room, count, begin, here, results);
+            }
             copy_wait<0>();
             __syncthreads();
-            UNROLL for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {
-                const int quad = threadIdx.x + i * THREADS;
-                if (quad >= quads) continue;
-                const float* weights = room.weights + quad / Room::QUADS * count;
-                const float4* item = (const float4*)room.out + quad;
-#pragma unroll 4
-                for (int part = first; part < end; ++part, item += quads) {
-                    const float weight = weights[part];
-                    sums[i].x = fmaf(weight, item->x, sums[i].x);
-                    sums[i].y = fmaf(weight, item->y, sums[i].y);
-                    sums[i].z = fmaf(weight, item->z, sums[i].z);
-                    sums[i].w = fmaf(weight, item->w, sums[i].w);
-                }
-            }
-            if (end == count) break;
-            __syncthreads();  // all have left what the next parts take the place of
-            load_parts<THREADS, COLUMNS>(parts, room.out, end, min(end + room.parts, count), begin, here);
-        }
-        UNROLL for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {
-            const int quad = threadIdx.x + i * THREADS;
-            if (quad < quads) store(begin + quad / Room::QUADS, quad % Room::QUADS * 4, sums[i]);
+            add_parts<THREADS>(room, count, first, end, begin, here, sum, results);
         }
     }
 }
@@ -1685,7 +1737,7 @@ DEVICE int q_blocks_of(const Params& params, const Work& work) {
 /// The units of an item, a block of rows of a key head: its splits, or what it takes to have them finished, in tiles. Heads of a
 /// sequence have the same. An item without keys has one unit: its results are written by somebody. All lanes may have works of
 /// their own.
-template <class AnyWork> DEVICE int units_of(const Params& params, const AnyWork& work) {
+template <class AnyWork> DEVICE int units_of(const Params& params, const AnyWork& work, const Team& team) {
     if (SPLITS > 0) return SPLITS;
     TileRange range = {0, 0, 0, work.kv_len};
     if constexpr (KNOWS_TILES) {
@@ -1693,7 +1745,7 @@ template <class AnyWork> DEVICE int units_of(const Params& params, const AnyWork
         const Context context = context_of(params, work, rows.head());
         range = QueryBlock(params, context, rows).range<true>();
     }
-    return max(tiles_of(range), 1);
+    return team.rounded(max(tiles_of(range), 1));
 }
 
 template <class AnyWork> DEVICE void find_sequence_rows(AnyWork& work, const Params& params, int sequence) {
@@ -1704,11 +1756,12 @@ template <class AnyWork> DEVICE void find_sequence_rows(AnyWork& work, const Par
 }
 
 /// The units of one key head of a sequence.
-template <class AnyWork> DEVICE int head_units(const Params& params, const AnyWork& work) {
+template <class AnyWork> DEVICE int head_units(const Params& params, const AnyWork& work, const Team& team) {
     int units = 0;
     AnyWork each = work;
 #pragma unroll 1
-    for (each.q_block = 0; each.q_block < q_blocks_of(params, work); ++each.q_block) units += units_of(params, each);
+    for (each.q_block = team.first_q_block; each.q_block < team.q_blocks_end(q_blocks_of(params, work)); ++each.q_block)
+        units += units_of(params, each, team);
     return units;
 }
 
@@ -1720,24 +1773,24 @@ struct Item {
     Item() = default;
 
     /// What comes before the first item of the head that has a unit.
-    DEVICE Item(const Params& params, int unit, int sequence, int sequence_first) {
+    DEVICE Item(const Params& params, int unit, int sequence, int sequence_first, const Team& team) {
         find_sequence_rows(work, params, sequence);
-        const int each = max(head_units(params, work), 1);
+        const int each = max(head_units(params, work, team), 1);
         work.head = uniform((unit - sequence_first) / each);
-        work.q_block = -1;
+        work.q_block = team.first_q_block - 1;
         units = 0;
         first = uniform(sequence_first + work.head * each);
     }
 
     /// Goes on to the next item, if there is one that begins before unit `end`.
-    DEVICE bool advance(const Params& params, int end) {
+    DEVICE bool advance(const Params& params, int end, const Team& team) {
         first += units;
         if (first >= end) return false;
-        if (++work.q_block == q_blocks_of(params, work)) {
-            work.q_block = 0;
+        if (++work.q_block == team.q_blocks_end(q_blocks_of(params, work))) {
             if (++work.head == params.num_kv_heads) next_sequence(params);
+            work.q_block = team.first_q_block;
         }
-        units = uniform(units_of(params, work));
+        units = uniform(units_of(params, work, team));
         return true;
     }
 
@@ -1750,10 +1803,10 @@ private:
 };
 
 /// The units of a sequence, of which lanes have one each.
-DEVICE int sequence_units(const Params& params, int sequence) {
+DEVICE int sequence_units(const Params& params, int sequence, const Team& team) {
     LaneWork work;
     find_sequence_rows(work, params, sequence);
-    return params.num_kv_heads * head_units(params, work);
+    return params.num_kv_heads * head_units(params, work, team);
 }
 
 // ---------------------------------------------------------------- the keys of a tile of Q
@@ -1953,19 +2006,32 @@ DEVICE void store(const Params& params, const Rows& rows, const QueryBlock& bloc
     store_row_values<M_TILES>(SlotRows{params.row_sum + first, 1, count}, block.warp_row, [&](int own) { return finished.row_sum[own]; });
 }
 
+/// Where rows of an item go, when all its parts are known.
+struct ResultRows {
+    const Params& params;
+    const QueryBlock& block;
+    const Rows& rows;
+
+    DEVICE void store(int row, int column, float4 x) const {
+        const auto out = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
+        store_four<Dtype>(out.target + out.offset(row) + column, x);
+    }
+
+    DEVICE void store_row(int row, float max, float sum) const {
+        const auto lse = Finished::results(params, rows, params.lse, 1);
+        if (params.lse != nullptr) lse.target[lse.offset(row)] = max + logf(sum);
+    }
+
+    DEVICE float sink(int row) const {
+        return block.sink_of([&] { return make_row(params, block.context, rows.q_idx(row), rows.head_of(row)); });
+    }
+};
+
 /// Flash-Decoding, step 3: merges all parts, and writes O and lse.
 DEVICE void merge(const Params& params, const QueryBlock& block, const Rows& rows, const Parts<VALUE_HEAD_DIM>& parts,
                   unsigned char* shared) {
-    const auto out = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
-    const auto lse = Finished::results(params, rows, params.lse, 1);
-    auto store = [&](int row, int column, float4 x) { store_four<Dtype>(out.target + out.offset(row) + column, x); };
-    auto store_lse = [&](int row, float max, float sum) {
-        if (params.lse != nullptr) lse.target[lse.offset(row)] = max + logf(sum);
-    };
-    auto sink = [&](int row) {
-        return block.sink_of([&] { return make_row(params, block.context, rows.q_idx(row), rows.head_of(row)); });
-    };
-    merge_parts<THREADS, VALUE_HEAD_DIM>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, sink, store, store_lse);
+    static_assert(BLOCK_Q <= THREADS);
+    merge_parts<THREADS, VALUE_HEAD_DIM>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, ResultRows{params, block, rows});
 }
 
 /// x, which is the same in all threads: where the accumulators of wide heads leave no registers for it, in shared memory. All
@@ -1986,6 +2052,7 @@ template <class T> DEVICE const T& kept(const T& x) {
 struct Run {
     Runs all;
     int begin, end;
+    Team team;
 };
 
 // ---------------------------------------------------------------- the kernel
@@ -1995,17 +2062,17 @@ struct Run {
 extern "C" __global__ void __launch_bounds__(THREADS, 1) mla_decode_forward(const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char shared[];
     // Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-    const SequenceUnits all(params.batch, [&](int sequence) { return sequence_units(params, sequence); });
+    const SequenceUnits all(params.batch, [&](int sequence) { return sequence_units(params, sequence, Team()); });
     const int total = all.total();
     const int count = count_runs(total, params.most_parts, params.few_units, params.fewer_runs);
     const Runs runs(total, count);
-    const Run found = {runs, uniform(runs.begin(block_index())), uniform(runs.begin(block_index() + 1))};
+    const Run found = {runs, uniform(runs.begin(block_index())), uniform(runs.begin(block_index() + 1)), Team()};
     if (found.begin >= total) return;
     int sequence_first;
     const int sequence = uniform(all.find(found.begin, sequence_first));
-    Item next(params, found.begin, sequence, sequence_first);
+    Item next(params, found.begin, sequence, sequence_first, Team());
     const Run& run = kept(found);
-    while (next.advance(params, run.end)) {
+    while (next.advance(params, run.end, run.team)) {
         if (next.first + next.units <= run.begin) continue;  // of the same head, before the run
         const Item& item = kept(next);
         const Work& work = item.work;
@@ -2041,15 +2108,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mla_decode_forward(cons
             const int slot = SPLITS > 0 ? item.first + unit : 2 * blockIdx.x + (begin == 0);
             store(params, rows, block, warp, whole, slot, finished, factor, out);
         }
+        const Owners owners(run.all, item.first, item.units);
         next = Item(item);
         if (whole) continue;
-        // The thread blocks that have parts of the item.
-        const int first_owner = run.all.owner(item.first), owners = run.all.owner(item.first + item.units - 1) - first_owner + 1;
-        if (!comes_last(params.arrivals + first_owner, owners)) continue;
+        if (!comes_last(params.arrivals + owners.first, owners.count)) continue;
         const Parts<VALUE_HEAD_DIM> of_splits = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, SPLITS,
                                                  item.first, item.first + 1, 1};
-        const Parts<VALUE_HEAD_DIM> of_runs = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, owners,
-                                               2 * first_owner + 1, 2 * first_owner + 2, 2};
+        const Parts<VALUE_HEAD_DIM> of_runs = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, owners.count,
+                                               2 * owners.first + 1, 2 * owners.first + 2, 2};
         const auto& parts = SPLITS > 0 ? of_splits : of_runs;
         merge(params, block, rows, parts, shared);
     }

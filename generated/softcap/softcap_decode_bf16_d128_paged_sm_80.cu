@@ -2,31 +2,33 @@
 // Written by attncc 0.2.0 from specs/softcap.attn (sha256 92e47e093a5f2f19). Do not edit.
 //
 // Contents, by line:
-//    53  sizes
-//    70  leaf code: element.cuh 72, math.cuh 76, bf16.cuh 165, running_max.cuh 188, normalize_softmax.cuh 214,
-//        keep_all.cuh 314, tiles_1d.cuh 321, grid.cuh 342, pages.cuh 403, keys_in_pages.cuh 423, output.cuh 440,
-//        in_registers.cuh 544, group_rows.cuh 547, key_bits.cuh 643, rotation.cuh 658, scores.cuh 668,
-//        tile_kind.cuh 712, tiles.cuh 716, functions.cuh 795, score_form.cuh 810
-//   886  softcap: Params 888, Context 905, make_context 918, Row 933, make_row 937, keep_bits 946, score_mod 953,
-//        score_form_holds 960, score_factor 966, score_bias 971, KvBounds 975, kv_bounds 979
-//   988  a block of queries
-//  1138  leaf code, continued: lanes.cuh 1140, addresses_recomputed.cuh 1153, layout.cuh 1165, load_matrices.cuh 1221,
-//        mma_16bit.cuh 1232, copy.cuh 1324, words.cuh 1386, queries.cuh 1399
-//  1413  one tile of attention
-//  1441    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
-//  1460    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  1468    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1475  leaf code of decode: stream_k.cuh 1477, head_runs.cuh 1565, copy_pages.cuh 1604, kv_pages.cuh 1721,
-//        kv_ring.cuh 1736, warp_results.cuh 1829, partial_results.cuh 1876, load_rows.cuh 2027
-//  2048  items, and the units that they have
-//  2142  the keys of a tile of Q
-//  2186  one part of an item
-//  2212    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2243    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
-//  2264  parts of an item
-//  2313  the kernel
-//  2319    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2353    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//    55  sizes
+//    72  leaf code: element.cuh 74, math.cuh 78, bf16.cuh 167, running_max.cuh 190, normalize_softmax.cuh 216,
+//        keep_all.cuh 304, tiles_1d.cuh 311, grid.cuh 332, pages.cuh 393, keys_in_pages.cuh 413, output.cuh 430,
+//        in_registers.cuh 534, group_rows.cuh 537, key_bits.cuh 634, rotation.cuh 649, scores.cuh 659,
+//        tile_kind.cuh 703, tiles.cuh 707, functions.cuh 786, score_form.cuh 801
+//   877  softcap: Params 879, Context 896, make_context 909, Row 924, make_row 928, keep_bits 937, score_mod 944,
+//        score_form_holds 951, score_factor 957, score_bias 962, KvBounds 966, kv_bounds 970
+//   979  a block of queries
+//  1124  leaf code, continued: lanes.cuh 1126, addresses_recomputed.cuh 1139, layout.cuh 1151, load_matrices.cuh 1207,
+//        mma_16bit.cuh 1218, copy.cuh 1310, words.cuh 1372, queries.cuh 1385
+//  1399  one tile of attention
+//  1427    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
+//  1446    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  1454    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1461  leaf code of decode: stream_k.cuh 1463, head_runs.cuh 1562, one_team.cuh 1601, copy_pages.cuh 1613,
+//        kv_pages.cuh 1730, kv_ring.cuh 1745, merge_rows.cuh 1838, partial_results.cuh 1928, warp_results.cuh 2016,
+//        load_rows.cuh 2051
+//  1839    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
+//  2072  items, and the units that they have
+//  2167  the keys of a tile of Q
+//  2211  one part of an item
+//  2233    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2264    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
+//  2279  parts of an item
+//  2353  the kernel
+//  2359    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2392    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale · q·k in natural units,
 // and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -282,18 +284,6 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
 
     DEVICE void end_tile() {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
-    }
-
-    /// A row's state as it is kept in memory: its maximum (-inf: none) and sum.
-    DEVICE void load_row(int m, int r, float row_max, float sum) {
-        offset[m][r] = sum > 0 ? -row_max : 0.0f;
-        row_sum[m][r] = threadIdx.x % 4 == 0 ? sum : 0.0f;
-    }
-
-    /// All lanes of the quad must call.
-    DEVICE void read_row(int m, int r, float& row_max, float& sum) const {
-        sum = quad_sum(row_sum[m][r]);
-        row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
     /// What to multiply the row's output by. `row_max` becomes what its sum is relative to, -inf if it has no weight;
@@ -625,8 +615,9 @@ template <class Order, int M_TILES> struct LaneRows {
     int q[M_TILES][2], heads[M_TILES][2];
 
     DEVICE LaneRows(const QueryRows<Order>& rows, int slot) : q_first(rows.first), q_last(rows.last) {
+        const int lane = opaque(threadIdx.x) % 32;  // not kept over a loop over items
         UNROLL for (int i = 0; i < 2 * M_TILES; ++i) {
-            const int row = min(slot + (int)threadIdx.x % 32 / 4 + 8 * i, rows.slots.count - 1);
+            const int row = min(slot + lane / 4 + 8 * i, rows.slots.count - 1);
             q[i / 2][i % 2] = rows.q_idx(row);
             heads[i / 2][i % 2] = rows.head_of(row);
         }
@@ -920,7 +911,7 @@ template <class AnyWork> DEVICE Context make_context(const Params& params, const
         query_offset(params, work), params.scale};
 #line 11 "specs/softcap.attn"
     ctx.reciprocal = 1.0f / 50.0f;
-#line 924 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 915 "softcap_decode_bf16_d128_paged_sm_80.cu"
     const float absolute = fabsf(ctx.scale);
     ctx.reach = product_reach(absolute * 0.02f, 0.5f);
     const float product = absolute * absolute * absolute;
@@ -938,7 +929,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
     Row row = {q_idx, h};
 #line 10 "specs/softcap.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 942 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 933 "softcap_decode_bf16_d128_paged_sm_80.cu"
     return row;
 }
 
@@ -946,14 +937,14 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/softcap.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 950 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 941 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // score = cap * tanh(score / cap)
 DEVICE float score_mod(const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 11 "specs/softcap.attn"
     return 50.0f * tanh_branchless(score * ctx.reciprocal);
-#line 957 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 948 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
@@ -1029,11 +1020,6 @@ struct QueryBlock {
 
     /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
     template <class RowOf> DEVICE float sink_of(RowOf row_of) const { return NEGATIVE_INFINITY; }
-
-    /// The same of a row of the lane.
-    DEVICE float sink_at(int m, int r) const {
-        return sink_of([&] { return row(m, r); });
-    }
 };
 
 /// The products of a tile to scores, but for the mask.
@@ -1505,6 +1491,17 @@ struct Runs {
     }
 };
 
+/// The thread blocks whose runs have units of an item.
+struct Owners {
+    int first, count;
+
+    Owners() = default;
+
+    template <class AnyRuns>
+    DEVICE Owners(const AnyRuns& runs, int first_unit, int units)
+        : first(runs.owner(first_unit)), count(runs.owner(first_unit + units - 1) - first + 1) {}
+};
+
 /// Of sequences that differ from lane to lane: what `find_rows` finds is the lane's own.
 struct LaneWork : Work {};
 
@@ -1599,6 +1596,18 @@ struct HeadRuns : Runs {
 private:
     static constexpr int ALL = 1 << 20;    // more runs than there are
     static constexpr int SMALL = 1 << 21;  // below, small_quotient is exact
+};
+
+// ---- one_team.cuh
+/// Thread blocks that share out items among themselves: all of them, and all blocks of rows. Kernels of wide heads on Hopper have
+/// others (hopper_wide/teams.cuh).
+struct Team {
+    static constexpr int first_q_block = 0;
+
+    DEVICE int q_blocks_end(int all) const { return all; }
+
+    /// How many units an item of so many has.
+    DEVICE int rounded(int units) const { return units; }
 };
 
 // ---- copy_pages.cuh
@@ -1826,56 +1835,10 @@ private:
     }
 };
 
-// ---- warp_results.cuh
-/// O, m and l of warps that have the same rows and other keys, brought together through shared memory (the inner half of
-/// Flash-Decoding's step 3): `shared` has room for all warps but one.
-template <int M_TILES, int D_TILES> struct WarpResults {
-    static constexpr int OUT = 4 * M_TILES * D_TILES, FLOATS = OUT + 4 * M_TILES;  // of a lane
-    static constexpr int BYTES = 32 * FLOATS * sizeof(float);                      // of a warp
-
-    float* lane;  // of the first warp's place: lanes are neighbours
-
-    DEVICE explicit WarpResults(unsigned char* shared) : lane((float*)shared + threadIdx.x % 32) {}
-
-    /// All lanes must call.
-    template <class Normalizer>
-    DEVICE void put(int place, const Normalizer& normalizer, const float (&out)[M_TILES][D_TILES][4]) const {
-        float* target = lane + place * (32 * FLOATS);
-        UNROLL for (int i = 0; i < OUT; ++i) target[32 * i] = out[i / 4 / D_TILES][i / 4 % D_TILES][i % 4];
-        UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
-            float max, sum;
-            normalizer.read_row(row / 2, row % 2, max, sum);
-            target[32 * (OUT + 2 * row)] = max;
-            target[32 * (OUT + 2 * row + 1)] = sum;
-        }
-    }
-
-    /// Adds what another warp has put there. Without a softmax all maxima are 0, and results just add up.
-    template <class Normalizer>
-    DEVICE void add(int place, Normalizer& normalizer, float (&out)[M_TILES][D_TILES][4]) const {
-        const float* source = lane + place * (32 * FLOATS);
-        float own_weight[2 * M_TILES], weight[2 * M_TILES];
-        UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
-            const float max = source[32 * (OUT + 2 * row)], sum = source[32 * (OUT + 2 * row + 1)];
-            float own_max, own_sum;
-            normalizer.read_row(row / 2, row % 2, own_max, own_sum);
-            const float top = fmaxf(own_max, max);
-            // Whoever has met no key has m = -inf, and weighs 0.
-            own_weight[row] = own_max == NEGATIVE_INFINITY ? 0.0f : Dtype::power(own_max - top);
-            weight[row] = max == NEGATIVE_INFINITY ? 0.0f : Dtype::power(max - top);
-            normalizer.load_row(row / 2, row % 2, top, own_sum * own_weight[row] + sum * weight[row]);
-        }
-        UNROLL for (int i = 0; i < OUT; ++i) {
-            const int row = i / 4 / D_TILES * 2 + i % 4 / 2;
-            float& x = out[i / 4 / D_TILES][i / 4 % D_TILES][i % 4];
-            x = fmaf(weight[row], source[32 * i], x * own_weight[row]);
-        }
-    }
-};
-
-// ---- partial_results.cuh
-// What thread blocks find of an item that several of them have parts of (Flash-Decoding, steps 2 and 3), merged by the one that
-// comes last (LeanAttention, Algorithm 2; as Stream-K's fix-up). All is in fp32. Parts are merged in their order, whoever merges them.
+// ---- merge_rows.cuh
+// Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. O, the sum of the parts' rows,
+// each weighted by its share of l, goes to `results.store(row, column, four columns)`, m and l to `results.store_row(row, m, l)`.
+// `results.sink(row)`: a logit that takes part in l alone.
 
 /// Rows of partial results: one for each row of a tile of Q.
 struct SlotRows {
@@ -1885,6 +1848,86 @@ struct SlotRows {
     DEVICE bool holds(int row) const { return row < count; }
     DEVICE long long offset(int row) const { return (long long)row * width; }
 };
+
+/// How rows of parts lie there while they are merged: O of `parts` parts at once, [part, row, column]; m and l, or in place of m the
+/// weights, of all parts, [row, part].
+template <int COLUMNS> struct MergeRoom {
+    static constexpr int PITCH = COLUMNS + 8;  // lanes that write their pieces of 4 rows meet no bank twice
+
+    float *out, *weights, *sums;
+    int rows, parts;
+
+    /// For all of them.
+    DEVICE MergeRoom(float* shared, int rows, int parts, int all_parts)
+        : out(shared), weights(shared + rows * parts * PITCH), sums(weights + rows * all_parts), rows(rows), parts(parts) {}
+
+    /// In `floats` floats: whole rows of all parts, as many as there is room for; or one, of some parts at once.
+    static DEVICE MergeRoom within(float* shared, int floats, int all_rows, int all_parts) {
+        const int rows = max(min(all_rows, small_quotient(floats, all_parts * (PITCH + 2))), 1);
+        return MergeRoom(shared, rows, min(small_quotient(floats - 2 * rows * all_parts, rows * PITCH), all_parts), all_parts);
+    }
+
+    /// Where a row stands, while there are `count` of each part.
+    DEVICE float* row(int part, int row, int count) const { return out + (part * count + row) * PITCH; }
+
+    DEVICE int part_bytes(int count) const { return count * PITCH * (int)sizeof(float); }
+};
+
+/// The share of each part in l, for `rows` rows, no more than threads: to `room.weights`, where m is. All threads must call.
+template <int THREADS, class Room, class Results>
+DEVICE void weigh_parts(const Room& room, int count, int begin, int rows, const Results& results) {
+    // Lanes that share a row. All lanes go as often through the loops in which they exchange values.
+    int shift = 3;
+    while (rows << shift > THREADS) --shift;
+    const int lanes = 1 << shift, row = threadIdx.x >> shift, lane = threadIdx.x & (lanes - 1), parts = row < rows ? count : 0;
+    float *const weights = room.weights + row * count, *const sums = room.sums + row * count;
+    const float logit = row < rows ? results.sink(begin + row) : NEGATIVE_INFINITY;
+    float top = logit, sum = 0;
+    NO_UNROLL for (int part = lane; part < parts; part += lanes) top = fmaxf(top, weights[part]);
+#pragma unroll 1
+    for (int distance = 1; distance < lanes; distance *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
+    const float base = top == NEGATIVE_INFINITY ? 0.0f : top;  // of a row without keys all weigh 0
+    NO_UNROLL for (int part = lane; part < parts; part += lanes) {
+        weights[part] = expf(weights[part] - base) * sums[part];
+        sum += weights[part];
+    }
+    NO_UNROLL for (int distance = 1; distance < lanes; distance *= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+    sum += logit == NEGATIVE_INFINITY ? 0.0f : expf(logit - base);
+    const float factor = sum == 0 ? 0.0f : normal_reciprocal(sum);
+    // Here and not after the sums: where one part alone has met keys, its share is 1, and its row stays as it is.
+    NO_UNROLL for (int part = lane; part < parts; part += lanes) weights[part] *= factor;
+    if (row < rows && lane == 0) results.store_row(begin + row, top, sum);
+}
+
+/// O: adds rows of parts [first, end), each times its weight, to what a thread has of earlier ones; behind the last it stores four columns.
+/// A thread has several fours only where all parts are there at once.
+template <int THREADS, int COLUMNS, class Results>
+DEVICE void add_parts(const MergeRoom<COLUMNS>& room, int count, int first, int end, int begin, int rows, float4& sum,
+                      const Results& results) {
+    constexpr int QUADS = COLUMNS / 4;
+    static_assert(QUADS <= THREADS);
+    NO_UNROLL for (int quad = threadIdx.x; quad < rows * QUADS; quad += THREADS) {
+        const int row = quad / QUADS, column = quad % QUADS * 4;
+        const float* weight = room.weights + row * count;
+        const float* item = room.row(0, row, rows) + column;
+#pragma unroll 4
+        for (int part = first; part < end; ++part, item += rows * room.PITCH) {
+            const float4 x = *(const float4*)item;
+            sum.x = fmaf(weight[part], x.x, sum.x);
+            sum.y = fmaf(weight[part], x.y, sum.y);
+            sum.z = fmaf(weight[part], x.z, sum.z);
+            sum.w = fmaf(weight[part], x.w, sum.w);
+        }
+        if (end == count) {
+            results.store(begin + row, column, sum);
+            sum = {};
+        }
+    }
+}
+
+// ---- partial_results.cuh
+// What thread blocks find of an item that several of them have parts of (Flash-Decoding, steps 2 and 3), merged by the one that
+// comes last (LeanAttention, Algorithm 2; as Stream-K's fix-up). All is in fp32. Parts are merged in their order, whoever merges them.
 
 /// atomicInc. What the block has written before its last barrier is there for whoever counts later, and the other way round.
 DEVICE unsigned count_arrival(unsigned* counter, unsigned most) {
@@ -1916,112 +1959,93 @@ template <int COLUMNS> struct Parts {
     }
 };
 
-/// How rows of parts lie in shared memory while they are merged: O of `parts` parts at once, [part, row, column]; m and l, or in
-/// place of m the weights, of all parts, [row, part].
-template <int THREADS, int COLUMNS> struct MergeRoom {
-    static constexpr int QUADS = COLUMNS / 4, QUADS_A_THREAD = 4;
-
-    float *out, *weights, *sums;
-    int rows, parts;
-
-    /// `room` floats, for at least one row.
-    DEVICE MergeRoom(float* shared, int room, int all_rows, int all_parts) : out(shared) {
-        rows = min(min(all_rows, QUADS_A_THREAD * THREADS / QUADS), room / (2 * all_parts + COLUMNS));
-        parts = min((room - 2 * rows * all_parts) / (rows * COLUMNS), all_parts);
-        weights = shared + rows * parts * COLUMNS;
-        sums = weights + rows * all_parts;
-    }
-};
-
-/// Starts to load O of parts [first, end), rows [begin, begin + rows).
+/// Starts to load O of parts [first, end), rows [begin, begin + rows). Threads take the same columns of several parts.
 template <int THREADS, int COLUMNS, class AnyParts>
-DEVICE void load_parts(const AnyParts& parts, float* target, int first, int end, int begin, int rows) {
-    const int quads = rows * (COLUMNS / 4);  // of a part, which follow each other
+DEVICE void load_parts(const MergeRoom<COLUMNS>& room, const AnyParts& parts, int first, int end, int begin, int rows) {
+    constexpr int QUADS = COLUMNS / 4;
+    const int quads = rows * QUADS, at_once = max(small_quotient(THREADS, quads), 1);
+    const int own = small_quotient(threadIdx.x, quads);
+    if (own < at_once) {
+        NO_UNROLL for (int quad = threadIdx.x - own * quads; quad < quads; quad += THREADS) {
+            const float* source = parts.out + (begin * QUADS + quad) * 4;
+            const unsigned target = shared_address(room.row(0, quad / QUADS, rows) + quad % QUADS * 4);
 #pragma unroll 4
-    for (int i = threadIdx.x; i < (end - first) * quads; i += THREADS) {
-        const int part = small_quotient(i, quads);
-        copy_async(shared_address(target + 4 * i),
-                   parts.out + parts.place(first + part, COLUMNS) + begin * COLUMNS + 4 * (i - part * quads));
+            for (int part = first + own; part < end; part += at_once)
+                copy_async(target + (part - first) * room.part_bytes(rows), source + parts.place(part, COLUMNS));
+        }
     }
     copy_commit();
 }
 
-/// The share of each part in l, for `rows` rows: to `room.weights`, where m is. All threads must call.
-template <int THREADS, class Room, class Sink, class StoreLse>
-DEVICE void weigh_parts(const Room& room, int count, int begin, int rows, Sink sink, StoreLse store_lse) {
-    constexpr int LANES = 8;  // share a row
-    // All lanes go as often through the loop, since they exchange values.
-    NO_UNROLL for (int first = 0; first < rows; first += THREADS / LANES) {
-        const int row = first + threadIdx.x / LANES, lane = threadIdx.x % LANES, parts = row < rows ? count : 0;
-        float *const weights = room.weights + row * count, *const sums = room.sums + row * count;
-        const float logit = row < rows ? sink(begin + row) : NEGATIVE_INFINITY;
-        float top = logit, sum = 0;
-        for (int part = lane; part < parts; part += LANES) top = fmaxf(top, weights[part]);
-#pragma unroll
-        for (int distance = 1; distance < LANES; distance *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
-        const float base = top == NEGATIVE_INFINITY ? 0.0f : top;  // of a row without keys all weigh 0
-        for (int part = lane; part < parts; part += LANES) {
-            weights[part] = expf(weights[part] - base) * sums[part];
-            sum += weights[part];
-        }
-        UNROLL for (int distance = 1; distance < LANES; distance *= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-        sum += logit == NEGATIVE_INFINITY ? 0.0f : expf(logit - base);
-        const float factor = sum == 0 ? 0.0f : 1.0f / sum;
-        // Here and not after the sums: where one part alone has met keys, its share is 1, and its row stays as it is.
-        for (int part = lane; part < parts; part += LANES) weights[part] *= factor;
-        if (row < rows && lane == 0) store_lse(begin + row, top, sum);
+/// Loads m and l of all parts, rows [begin, begin + rows).
+template <int THREADS, class Room, class AnyParts>
+DEVICE void load_row_values(const Room& room, const AnyParts& parts, int begin, int rows) {
+    NO_UNROLL for (int i = threadIdx.x; i < rows * parts.count; i += THREADS) {
+        const int row = small_quotient(i, parts.count);
+        const long long place = parts.place(i - row * parts.count, 1) + begin + row;
+        room.weights[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_max + place);
+        room.sums[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_sum + place);
     }
 }
 
-/// Merges rows [0, rows) of all parts: O, the sum of the parts' rows, each weighted by its share of l, and lse = m + log(l), go
-/// to `store(row, column, four columns)` and `store_lse(row, m, l)`. `sink(row)`: a logit that takes part in l alone. `shared` has
-/// `room` floats: all that fits is on its way at once, since one block alone must bring it.
-template <int THREADS, int COLUMNS, class AnyParts, class Sink, class Store, class StoreLse>
-DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room_floats, Sink sink, Store store,
-                        StoreLse store_lse) {
-    using Room = MergeRoom<THREADS, COLUMNS>;
-    const Room room(shared, room_floats, rows, parts.count);
+/// Merges rows [0, rows) of all parts. `shared` has `room_floats` floats: all that fits is on its way at once, since one block alone
+/// must bring it.
+template <int THREADS, int COLUMNS, class AnyParts, class Results>
+DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room_floats, const Results& results) {
     const int count = parts.count;
+    const MergeRoom<COLUMNS> room = MergeRoom<COLUMNS>::within(shared, room_floats, rows, count);
     NO_UNROLL for (int begin = 0; begin < rows; begin += room.rows) {
-        const int here = min(room.rows, rows - begin), quads = here * Room::QUADS;
-        __syncthreads();  // all have left what was there
-        load_parts<THREADS, COLUMNS>(parts, room.out, 0, room.parts, begin, here);
-        NO_UNROLL for (int i = threadIdx.x; i < here * count; i += THREADS) {
-            const int row = small_quotient(i, count);
-            const long long place = parts.place(i - row * count, 1) + begin + row;
-            room.weights[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_max + place);
-            room.sums[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_sum + place);
-        }
-        __syncthreads();
-        if (parts.row_max != nullptr) weigh_parts<THREADS>(room, count, begin, here, sink, store_lse);
-        float4 sums[Room::QUADS_A_THREAD] = {};
+        const int here = min(room.rows, rows - begin);
+        float4 sum = {};
         NO_UNROLL for (int first = 0; first < count; first += room.parts) {
             const int end = min(first + room.parts, count);
+            __syncthreads();  // all have left what was there
+            load_parts<THREADS>(room, parts, first, end, begin, here);
+            if (first == 0) {
+                load_row_values<THREADS>(room, parts, begin, here);
+                __syncthreads();
+                if (parts.row_max != nullptr) weigh_parts<THREADS>(room, count, begin, here, results);
+            }
             copy_wait<0>();
             __syncthreads();
-            UNROLL for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {
-                const int quad = threadIdx.x + i * THREADS;
-                if (quad >= quads) continue;
-                const float* weights = room.weights + quad / Room::QUADS * count;
-                const float4* item = (const float4*)room.out + quad;
-#pragma unroll 4
-                for (int part = first; part < end; ++part, item += quads) {
-                    const float weight = weights[part];
-                    sums[i].x = fmaf(weight, item->x, sums[i].x);
-                    sums[i].y = fmaf(weight, item->y, sums[i].y);
-                    sums[i].z = fmaf(weight, item->z, sums[i].z);
-                    sums[i].w = fmaf(weight, item->w, sums[i].w);
-                }
-            }
-            if (end == count) break;
-            __syncthreads();  // all have left what the next parts take the place of
-            load_parts<THREADS, COLUMNS>(parts, room.out, end, min(end + room.parts, count), begin, here);
-        }
-        UNROLL for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {
-            const int quad = threadIdx.x + i * THREADS;
-            if (quad < quads) store(begin + quad / Room::QUADS, quad % Room::QUADS * 4, sums[i]);
+            add_parts<THREADS>(room, count, first, end, begin, here, sum, results);
         }
     }
+}
+
+// ---- warp_results.cuh
+/// What a warp knows of its rows, those of slot `slot` on, becomes part `part`: O times `factor`, m and l.
+template <class Columns, bool HAS_MAX, int COLUMNS, int M_TILES, int D_TILES, class RowValues>
+DEVICE void put_part(const MergeRoom<COLUMNS>& room, int part, int slot, const float (&out)[M_TILES][D_TILES][4],
+                     const RowValues& finished) {
+    const int lane = threadIdx.x % 32, column = Columns::template first<Unrounded>(lane);
+    UNROLL for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        if (slot + 8 * row_pair >= room.rows) break;  // few queries leave the rest of a fragment empty
+        const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
+        float* target = room.row(part, row, room.rows) + column;
+        UNROLL for (int d = 0; d < D_TILES; d += 2) {
+            float x[2][2];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * finished.factor[m][r];
+            const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
+            Columns::template store<Unrounded>(target + 8 * d, x, row < room.rows ? columns : 0, lane);
+        }
+    }
+    // Without a softmax parts just add up.
+    store_row_values<M_TILES>(SlotRows{room.weights + part, room.parts, room.rows}, slot,
+                              [&](int own) { return HAS_MAX ? finished.row_max[own] : 1.0f; });
+    if (!HAS_MAX) return;
+    store_row_values<M_TILES>(SlotRows{room.sums + part, room.parts, room.rows}, slot, [&](int own) { return finished.row_sum[own]; });
+}
+
+/// Merges parts that all warps have put there. All threads must call.
+template <int THREADS, bool HAS_MAX, int COLUMNS, class Results>
+DEVICE void merge_warps(const MergeRoom<COLUMNS>& room, const Results& results) {
+    __syncthreads();
+    if (HAS_MAX) weigh_parts<THREADS>(room, room.parts, 0, room.rows, results);
+    __syncthreads();
+    float4 sum = {};
+    add_parts<THREADS>(room, room.parts, 0, room.parts, 0, room.rows, sum, results);
 }
 
 // ---- load_rows.cuh
@@ -2068,7 +2092,7 @@ DEVICE int q_blocks_of(const Params& params, const Work& work) {
 /// The units of an item, a block of rows of a key head: its splits, or what it takes to have them finished, in tiles. Heads of a
 /// sequence have the same. An item without keys has one unit: its results are written by somebody. All lanes may have works of
 /// their own.
-template <class AnyWork> DEVICE int units_of(const Params& params, const AnyWork& work) {
+template <class AnyWork> DEVICE int units_of(const Params& params, const AnyWork& work, const Team& team) {
     if (SPLITS > 0) return SPLITS;
     TileRange range = {0, 0, 0, work.kv_len};
     if constexpr (KNOWS_TILES) {
@@ -2076,7 +2100,7 @@ template <class AnyWork> DEVICE int units_of(const Params& params, const AnyWork
         const Context context = context_of(params, work, rows.head());
         range = QueryBlock(params, context, rows).range<true>();
     }
-    return max(tiles_of(range), 1);
+    return team.rounded(max(tiles_of(range), 1));
 }
 
 template <class AnyWork> DEVICE void find_sequence_rows(AnyWork& work, const Params& params, int sequence) {
@@ -2087,11 +2111,12 @@ template <class AnyWork> DEVICE void find_sequence_rows(AnyWork& work, const Par
 }
 
 /// The units of one key head of a sequence.
-template <class AnyWork> DEVICE int head_units(const Params& params, const AnyWork& work) {
+template <class AnyWork> DEVICE int head_units(const Params& params, const AnyWork& work, const Team& team) {
     int units = 0;
     AnyWork each = work;
 #pragma unroll 1
-    for (each.q_block = 0; each.q_block < q_blocks_of(params, work); ++each.q_block) units += units_of(params, each);
+    for (each.q_block = team.first_q_block; each.q_block < team.q_blocks_end(q_blocks_of(params, work)); ++each.q_block)
+        units += units_of(params, each, team);
     return units;
 }
 
@@ -2103,24 +2128,24 @@ struct Item {
     Item() = default;
 
     /// What comes before the first item of the head that has a unit.
-    DEVICE Item(const Params& params, int unit, int sequence, int sequence_first) {
+    DEVICE Item(const Params& params, int unit, int sequence, int sequence_first, const Team& team) {
         find_sequence_rows(work, params, sequence);
-        const int each = max(head_units(params, work), 1);
+        const int each = max(head_units(params, work, team), 1);
         work.head = uniform((unit - sequence_first) / each);
-        work.q_block = -1;
+        work.q_block = team.first_q_block - 1;
         units = 0;
         first = uniform(sequence_first + work.head * each);
     }
 
     /// Goes on to the next item, if there is one that begins before unit `end`.
-    DEVICE bool advance(const Params& params, int end) {
+    DEVICE bool advance(const Params& params, int end, const Team& team) {
         first += units;
         if (first >= end) return false;
-        if (++work.q_block == q_blocks_of(params, work)) {
-            work.q_block = 0;
+        if (++work.q_block == team.q_blocks_end(q_blocks_of(params, work))) {
             if (++work.head == params.num_kv_heads) next_sequence(params);
+            work.q_block = team.first_q_block;
         }
-        units = uniform(units_of(params, work));
+        units = uniform(units_of(params, work, team));
         return true;
     }
 
@@ -2133,10 +2158,10 @@ private:
 };
 
 /// The units of a sequence, of which lanes have one each.
-DEVICE int sequence_units(const Params& params, int sequence) {
+DEVICE int sequence_units(const Params& params, int sequence, const Team& team) {
     LaneWork work;
     find_sequence_rows(work, params, sequence);
-    return params.num_kv_heads * head_units(params, work);
+    return params.num_kv_heads * head_units(params, work, team);
 }
 
 // ---------------------------------------------------------------- the keys of a tile of Q
@@ -2187,8 +2212,7 @@ DEVICE TileRange part_of(TileRange range, int begin, int end, int units) {
 
 constexpr int CHUNKS = BLOCK_KV / WARP_KEYS;  // of a tile of keys
 constexpr int SHARED_FLOATS = 81920 / 4;
-
-using Results = WarpResults<M_TILES, D_TILES>;
+constexpr bool HAS_MAX = true;  // whether rows have maxima and sums
 
 /// What this warp does among those of a block: each ROW_WARPS of them hold all rows; such groups share the chunks of a tile of keys.
 struct WarpPlace {
@@ -2200,12 +2224,9 @@ struct WarpPlace {
 
     /// Whether the warp has chunks: one left over that makes no group has none.
     DEVICE bool works() const { return group < groups; }
-
-    /// Whether the warp holds the results of all groups in the end.
-    DEVICE bool leads() const { return group == 0; }
 };
 
-/// FlashAttention-2, Algorithm 1, lines 5 to 11, of the keys `part` of `range`. Leads' O, l and m become those of all warps.
+/// FlashAttention-2, Algorithm 1, lines 5 to 11, of the keys `part` of `range`: O, l and m of each warp's chunks.
 DEVICE void attend_part(const Params& params, const Rows& rows, QueryBlock& block, const WarpPlace& warp,
                         const TileRange& range, const TileRange& part, unsigned char* shared,
                         Normalizer<M_TILES>& normalizer, Out& out) {
@@ -2253,41 +2274,36 @@ DEVICE void attend_part(const Params& params, const Rows& rows, QueryBlock& bloc
         }
     }
     ring.drain();
-    const Results results(shared);
-    const int number = threadIdx.x / 32;
-    if (!warp.leads() && warp.works()) results.put(number - warp.row_warps, normalizer, out);
-    __syncthreads();
-    for (int group = 1; warp.leads() && group < warp.groups; ++group)
-        results.add(number + (group - 1) * warp.row_warps, normalizer, out);
 }
 
 // ---------------------------------------------------------------- parts of an item
 
-/// Writes O, m and l of one part to its slot.
-DEVICE void store_part(const Params& params, const Rows& rows, int warp_row, int slot, const Finished& finished,
-                       const Out& out) {
-    const long long first = (long long)slot * params.slot_rows;
-    const int count = rows.tile_rows();
-    store_rows<Unrounded, VALUE_HEAD_DIM, OutColumns>(
-        SlotRows{params.partial_out + first * VALUE_HEAD_DIM, VALUE_HEAD_DIM, count}, warp_row, out, finished.factor);
-    if (params.row_max == nullptr) return;
-    store_row_values<M_TILES>(SlotRows{params.row_max + first, 1, count}, warp_row, [&](int own) { return finished.row_max[own]; });
-    store_row_values<M_TILES>(SlotRows{params.row_sum + first, 1, count}, warp_row, [&](int own) { return finished.row_sum[own]; });
-}
+/// Where rows of an item go, when all its parts are known.
+struct ResultRows {
+    const Params& params;
+    const QueryBlock& block;
+    const Rows& rows;
+
+    DEVICE void store(int row, int column, float4 x) const {
+        const auto out = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
+        store_four<Dtype>(out.target + out.offset(row) + column, x);
+    }
+
+    DEVICE void store_row(int row, float max, float sum) const {
+        const auto lse = Finished::results(params, rows, params.lse, 1);
+        if (params.lse != nullptr) lse.target[lse.offset(row)] = max + logf(sum);
+    }
+
+    DEVICE float sink(int row) const {
+        return block.sink_of([&] { return make_row(params, block.context, rows.q_idx(row), rows.head_of(row)); });
+    }
+};
 
 /// Flash-Decoding, step 3: merges all parts, and writes O and lse.
 DEVICE void merge(const Params& params, const QueryBlock& block, const Rows& rows, const Parts<VALUE_HEAD_DIM>& parts,
                   unsigned char* shared) {
-    const auto out = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
-    const auto lse = Finished::results(params, rows, params.lse, 1);
-    auto store = [&](int row, int column, float4 x) { store_four<Dtype>(out.target + out.offset(row) + column, x); };
-    auto store_lse = [&](int row, float max, float sum) {
-        if (params.lse != nullptr) lse.target[lse.offset(row)] = max + logf(sum);
-    };
-    auto sink = [&](int row) {
-        return block.sink_of([&] { return make_row(params, block.context, rows.q_idx(row), rows.head_of(row)); });
-    };
-    merge_parts<THREADS, VALUE_HEAD_DIM>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, sink, store, store_lse);
+    static_assert(BLOCK_Q <= THREADS);
+    merge_parts<THREADS, VALUE_HEAD_DIM>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, ResultRows{params, block, rows});
 }
 
 /// x, which is the same in all threads: where the accumulators of wide heads leave no registers for it, in shared memory. All
@@ -2308,6 +2324,30 @@ template <class T> DEVICE const T& kept(const T& x) {
 struct Run {
     HeadRuns all;
     int begin, end;
+    Team team;
+};
+
+/// Where rows go that this thread block has: as results, or, of an item that is cut, to its slot.
+struct OwnRows : ResultRows {
+    bool whole;
+    long long first;  // row of its slot
+
+    DEVICE void store(int row, int column, float4 x) const {
+        if (whole)
+            ResultRows::store(row, column, x);
+        else
+            *(float4*)(params.partial_out + (first + row) * VALUE_HEAD_DIM + column) = x;
+    }
+
+    DEVICE void store_row(int row, float max, float sum) const {
+        if (whole)
+            ResultRows::store_row(row, max, sum);
+        else
+            params.row_max[first + row] = max, params.row_sum[first + row] = sum;
+    }
+
+    /// It counts once, with the last part.
+    DEVICE float sink(int row) const { return whole ? ResultRows::sink(row) : NEGATIVE_INFINITY; }
 };
 
 // ---------------------------------------------------------------- the kernel
@@ -2317,17 +2357,17 @@ struct Run {
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) softcap_decode(const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char shared[];
     // Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-    const SequenceUnits all(params.batch, [&](int sequence) { return sequence_units(params, sequence); });
+    const SequenceUnits all(params.batch, [&](int sequence) { return sequence_units(params, sequence, Team()); });
     const int total = all.total();
     const int count = count_runs(total, params.most_parts, params.few_units, params.fewer_runs);
     const HeadRuns runs(total, count, params.batch * params.num_kv_heads, all.alike(), total < params.few_units);
-    const Run found = {runs, uniform(runs.begin(block_index())), uniform(runs.begin(block_index() + 1))};
+    const Run found = {runs, uniform(runs.begin(block_index())), uniform(runs.begin(block_index() + 1)), Team()};
     if (found.begin >= total) return;
     int sequence_first;
     const int sequence = uniform(all.find(found.begin, sequence_first));
-    Item next(params, found.begin, sequence, sequence_first);
+    Item next(params, found.begin, sequence, sequence_first, Team());
     const Run& run = kept(found);
-    while (next.advance(params, run.end)) {
+    while (next.advance(params, run.end, run.team)) {
         if (next.first + next.units <= run.begin) continue;  // of the same head, before the run
         const Item& item = kept(next);
         const Work& work = item.work;
@@ -2342,32 +2382,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) softcap_decode
         // Which of its units are this thread block's.
         const int begin = max(run.begin - item.first, 0), end = min(run.end - item.first, item.units);
         const bool whole = SPLITS > 0 ? SPLITS == 1 : end - begin == item.units;
+        const Owners owners(run.all, item.first, item.units);
         for (int unit = begin; unit < end; unit = SPLITS > 0 ? unit + 1 : end) {
             __syncthreads();  // all have left shared memory
             Out out = {};
             Normalizer<M_TILES> normalizer(1);
             const TileRange part = part_of(range, unit, end, item.units);
             attend_part(params, rows, block, warp, range, part, shared, normalizer, out);
-            if (!warp.leads()) continue;
-            auto sink = [&](int m, int r) { return whole ? block.sink_at(m, r) : NEGATIVE_INFINITY; };
-            // FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+            // FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
             const float holds = keys_hold(params, work.sequence, min(part.end, work.kv_len), part.begin);
-            const Finished finished(normalizer, sink, block.dropout.scale() * holds);
+            const Finished finished(normalizer, [](int, int) { return NEGATIVE_INFINITY; }, block.dropout.scale() * holds);
             const int slot = SPLITS > 0 ? item.first + unit : 2 * blockIdx.x + (begin == 0);
-            if (whole)
-                finished.store(params, rows, block.warp_row, out);
-            else
-                store_part(params, rows, block.warp_row, slot, finished, out);
+            // Step 3, of the groups of warps: each has other keys.
+            const MergeRoom<VALUE_HEAD_DIM> room((float*)shared, rows.tile_rows(), warp.groups, warp.groups);
+            if (warp.works()) put_part<OutColumns, HAS_MAX>(room, warp.group, block.warp_row, out, finished);
+            merge_warps<THREADS, HAS_MAX>(room, OwnRows{{params, block, rows}, whole, (long long)slot * params.slot_rows});
         }
         next = Item(item);
         if (whole) continue;
-        // The thread blocks that have parts of the item.
-        const int first_owner = run.all.owner(item.first), owners = run.all.owner(item.first + item.units - 1) - first_owner + 1;
-        if (!comes_last(params.arrivals + first_owner, owners)) continue;
+        if (!comes_last(params.arrivals + owners.first, owners.count)) continue;
         const Parts<VALUE_HEAD_DIM> of_splits = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, SPLITS,
                                                  item.first, item.first + 1, 1};
-        const Parts<VALUE_HEAD_DIM> of_runs = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, owners,
-                                               2 * first_owner + 1, 2 * first_owner + 2, 2};
+        const Parts<VALUE_HEAD_DIM> of_runs = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, owners.count,
+                                               2 * owners.first + 1, 2 * owners.first + 2, 2};
         const auto& parts = SPLITS > 0 ? of_splits : of_runs;
         merge(params, block, rows, parts, shared);
     }

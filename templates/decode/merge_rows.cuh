@@ -38,15 +38,15 @@ struct MergeRoom {
     __device__ __forceinline__ int part_bytes(int count) const { return count * PITCH * (int)sizeof(float); }
 };
 
-/// The share of each part in l, for `rows` rows, no more than threads: to `room.weights`, where m is. All threads must call.
+/// The share of each part in l, for rows [from, from + rows), no more than threads: to `room.weights`, where m is. All threads must call.
 template <int THREADS, class Room, class Results>
-__device__ __forceinline__ void weigh_parts(const Room& room, int count, int begin, int rows, const Results& results) {
+__device__ __forceinline__ void weigh_rows(const Room& room, int count, int begin, int from, int rows, const Results& results) {
     // Lanes that share a row. All lanes go as often through the loops in which they exchange values.
     int shift = 3;
     while (rows << shift > THREADS) --shift;
     const int lanes = 1 << shift, row = threadIdx.x >> shift, lane = threadIdx.x & (lanes - 1), parts = row < rows ? count : 0;
-    float *const weights = room.weights + row * count, *const sums = room.sums + row * count;
-    const float logit = row < rows ? results.sink(begin + row) : NEGATIVE_INFINITY;
+    float *const weights = room.weights + (from + row) * count, *const sums = room.sums + (from + row) * count;
+    const float logit = row < rows ? results.sink(begin + from + row) : NEGATIVE_INFINITY;
     float top = logit, sum = 0;
 #pragma unroll 1
     for (int part = lane; part < parts; part += lanes) top = fmaxf(top, weights[part]);
@@ -65,32 +65,51 @@ __device__ __forceinline__ void weigh_parts(const Room& room, int count, int beg
     // Here and not after the sums: where one part alone has met keys, its share is 1, and its row stays as it is.
 #pragma unroll 1
     for (int part = lane; part < parts; part += lanes) weights[part] *= factor;
-    if (row < rows && lane == 0) results.store_row(begin + row, top, sum);
+    if (row < rows && lane == 0) results.store_row(begin + from + row, top, sum);
 }
 
-/// O: adds rows of parts [first, end), each times its weight, to what a thread has of earlier ones; behind the last it stores four columns.
-/// A thread has several fours only where all parts are there at once.
-template <int THREADS, int COLUMNS, class Results>
-__device__ __forceinline__ void add_parts(const MergeRoom<COLUMNS>& room, int count, int first, int end, int begin, int rows, float4& sum,
-                                          const Results& results) {
-    constexpr int QUADS = COLUMNS / 4;
-    static_assert(QUADS <= THREADS);
+/// Of all rows, which are up to 64.
+template <int THREADS, class Room, class Results>
+__device__ __forceinline__ void weigh_parts(const Room& room, int count, int begin, int rows, const Results& results) {
+    if constexpr (THREADS >= 64) {
+        weigh_rows<THREADS>(room, count, begin, 0, rows, results);
+    } else {
 #pragma unroll 1
-    for (int quad = threadIdx.x; quad < rows * QUADS; quad += THREADS) {
-        const int row = quad / QUADS, column = quad % QUADS * 4;
-        const float* weight = room.weights + row * count;
-        const float* item = room.row(0, row, rows) + column;
+        for (int from = 0; from < rows; from += THREADS) weigh_rows<THREADS>(room, count, begin, from, min(rows - from, THREADS), results);
+    }
+}
+
+/// Fours of columns of a row that a thread has.
+template <int THREADS, int COLUMNS>
+constexpr int FOURS = (COLUMNS / 4 + THREADS - 1) / THREADS;
+
+/// O: adds rows of parts [first, end), each times its weight, to what a thread has of earlier ones; behind the last it stores them, four
+/// columns at a time. Parts are there one after the other of one row alone: of several, all are there at once.
+template <int THREADS, int COLUMNS, class Results>
+__device__ __forceinline__ void add_parts(const MergeRoom<COLUMNS>& room, int count, int first, int end, int begin, int rows,
+                                          float4 (&sums)[FOURS<THREADS, COLUMNS>], const Results& results) {
+    constexpr int QUADS = COLUMNS / 4, STEP = FOURS<THREADS, COLUMNS> * THREADS;
+#pragma unroll 1
+    for (int at = threadIdx.x; at < rows * QUADS; at += STEP) {
+#pragma unroll
+        for (int i = 0; i < FOURS<THREADS, COLUMNS>; ++i) {
+            const int quad = at + i * THREADS, row = quad / QUADS, column = quad % QUADS * 4;
+            if (i > 0 && quad >= rows * QUADS) break;
+            const float* weight = room.weights + row * count;
+            const float* item = room.row(0, row, rows) + column;
+            float4& sum = sums[i];
 #pragma unroll 4
-        for (int part = first; part < end; ++part, item += rows * room.PITCH) {
-            const float4 x = *(const float4*)item;
-            sum.x = fmaf(weight[part], x.x, sum.x);
-            sum.y = fmaf(weight[part], x.y, sum.y);
-            sum.z = fmaf(weight[part], x.z, sum.z);
-            sum.w = fmaf(weight[part], x.w, sum.w);
-        }
-        if (end == count) {
-            results.store(begin + row, column, sum);
-            sum = {};
+            for (int part = first; part < end; ++part, item += rows * room.PITCH) {
+                const float4 x = *(const float4*)item;
+                sum.x = fmaf(weight[part], x.x, sum.x);
+                sum.y = fmaf(weight[part], x.y, sum.y);
+                sum.z = fmaf(weight[part], x.z, sum.z);
+                sum.w = fmaf(weight[part], x.w, sum.w);
+            }
+            if (end == count) {
+                results.store(begin + row, column, sum);
+                sum = {};
+            }
         }
     }
 }

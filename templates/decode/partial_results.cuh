@@ -75,7 +75,7 @@ __device__ __forceinline__ void merge_parts(const AnyParts& parts, int rows, flo
 #pragma unroll 1
     for (int begin = 0; begin < rows; begin += room.rows) {
         const int here = min(room.rows, rows - begin);
-        float4 sum = {};
+        float4 sums[FOURS<THREADS, COLUMNS>] = {};
 #pragma unroll 1
         for (int first = 0; first < count; first += room.parts) {
             const int end = min(first + room.parts, count);
@@ -88,7 +88,7 @@ __device__ __forceinline__ void merge_parts(const AnyParts& parts, int rows, flo
             }
             copy_wait<0>();
             __syncthreads();
-            add_parts<THREADS>(room, count, first, end, begin, here, sum, results);
+            add_parts<THREADS>(room, count, first, end, begin, here, sums, results);
         }
     }
 }

@@ -33,6 +33,6 @@ __device__ __forceinline__ void merge_warps(const MergeRoom<COLUMNS>& room, cons
     __syncthreads();
     if (HAS_MAX) weigh_parts<THREADS>(room, room.parts, 0, room.rows, results);
     __syncthreads();
-    float4 sum = {};
-    add_parts<THREADS>(room, room.parts, 0, room.parts, 0, room.rows, sum, results);
+    float4 sums[FOURS<THREADS, COLUMNS>] = {};
+    add_parts<THREADS>(room, room.parts, 0, room.parts, 0, room.rows, sums, results);
 }
