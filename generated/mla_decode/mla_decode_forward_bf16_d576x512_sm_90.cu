@@ -11,23 +11,23 @@
 //   805  a block of queries
 //   906  leaf code of wide heads: layout.cuh 908, copy.cuh 964, words.cuh 1026, queries.cuh 1039, stream_k.cuh 1053,
 //        one_team.cuh 1146, kv_rows.cuh 1158, source_rows.cuh 1177, kv_stream.cuh 1196, merge_rows.cuh 1289,
-//        partial_results.cuh 1379, load_rows.cuh 1467, latents.cuh 1488, row_exchange.cuh 1495, lanes.cuh 1570,
-//        load_matrices.cuh 1578, mma_16bit.cuh 1589, column_slices.cuh 1625
+//        partial_results.cuh 1396, load_rows.cuh 1484, latents.cuh 1505, row_exchange.cuh 1512, lanes.cuh 1587,
+//        load_matrices.cuh 1595, mma_16bit.cuh 1606, column_slices.cuh 1642
 //  1290    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
-//  1717  items, and the units that they have
-//  1812  the keys of a tile of Q
-//  1856  how warps share a tile
-//  1890  one part of an item
-//  1899    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
-//  1915    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
-//  1945    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  1956    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  1968    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
-//  1976    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
-//  1987  parts of an item
-//  2058  the kernel
-//  2064    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2100    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//  1734  items, and the units that they have
+//  1829  the keys of a tile of Q
+//  1873  how warps share a tile
+//  1907  one part of an item
+//  1916    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
+//  1932    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
+//  1962    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1973    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  1985    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
+//  1993    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
+//  2004  parts of an item
+//  2074  the kernel
+//  2080    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2116    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The cache has one row for
 // each key: 512 latents, and 64 columns with rotary embeddings. All query heads share it. K is the whole row, and V is
@@ -1324,15 +1324,15 @@ template <int COLUMNS> struct MergeRoom {
     DEVICE int part_bytes(int count) const { return count * PITCH * (int)sizeof(float); }
 };
 
-/// The share of each part in l, for `rows` rows, no more than threads: to `room.weights`, where m is. All threads must call.
+/// The share of each part in l, for rows [from, from + rows), no more than threads: to `room.weights`, where m is. All threads must call.
 template <int THREADS, class Room, class Results>
-DEVICE void weigh_parts(const Room& room, int count, int begin, int rows, const Results& results) {
+DEVICE void weigh_rows(const Room& room, int count, int begin, int from, int rows, const Results& results) {
     // Lanes that share a row. All lanes go as often through the loops in which they exchange values.
     int shift = 3;
     while (rows << shift > THREADS) --shift;
     const int lanes = 1 << shift, row = threadIdx.x >> shift, lane = threadIdx.x & (lanes - 1), parts = row < rows ? count : 0;
-    float *const weights = room.weights + row * count, *const sums = room.sums + row * count;
-    const float logit = row < rows ? results.sink(begin + row) : NEGATIVE_INFINITY;
+    float *const weights = room.weights + (from + row) * count, *const sums = room.sums + (from + row) * count;
+    const float logit = row < rows ? results.sink(begin + from + row) : NEGATIVE_INFINITY;
     float top = logit, sum = 0;
     NO_UNROLL for (int part = lane; part < parts; part += lanes) top = fmaxf(top, weights[part]);
 #pragma unroll 1
@@ -1347,31 +1347,48 @@ DEVICE void weigh_parts(const Room& room, int count, int begin, int rows, const 
     const float factor = sum == 0 ? 0.0f : normal_reciprocal(sum);
     // Here and not after the sums: where one part alone has met keys, its share is 1, and its row stays as it is.
     NO_UNROLL for (int part = lane; part < parts; part += lanes) weights[part] *= factor;
-    if (row < rows && lane == 0) results.store_row(begin + row, top, sum);
+    if (row < rows && lane == 0) results.store_row(begin + from + row, top, sum);
 }
 
-/// O: adds rows of parts [first, end), each times its weight, to what a thread has of earlier ones; behind the last it stores four columns.
-/// A thread has several fours only where all parts are there at once.
+/// Of all rows, which are up to 64.
+template <int THREADS, class Room, class Results>
+DEVICE void weigh_parts(const Room& room, int count, int begin, int rows, const Results& results) {
+    if constexpr (THREADS >= 64) {
+        weigh_rows<THREADS>(room, count, begin, 0, rows, results);
+    } else {
+#pragma unroll 1
+        for (int from = 0; from < rows; from += THREADS) weigh_rows<THREADS>(room, count, begin, from, min(rows - from, THREADS), results);
+    }
+}
+
+/// Fours of columns of a row that a thread has.
+template <int THREADS, int COLUMNS> constexpr int FOURS = (COLUMNS / 4 + THREADS - 1) / THREADS;
+
+/// O: adds rows of parts [first, end), each times its weight, to what a thread has of earlier ones; behind the last it stores them, four
+/// columns at a time. Parts are there one after the other of one row alone: of several, all are there at once.
 template <int THREADS, int COLUMNS, class Results>
-DEVICE void add_parts(const MergeRoom<COLUMNS>& room, int count, int first, int end, int begin, int rows, float4& sum,
-                      const Results& results) {
-    constexpr int QUADS = COLUMNS / 4;
-    static_assert(QUADS <= THREADS);
-    NO_UNROLL for (int quad = threadIdx.x; quad < rows * QUADS; quad += THREADS) {
-        const int row = quad / QUADS, column = quad % QUADS * 4;
-        const float* weight = room.weights + row * count;
-        const float* item = room.row(0, row, rows) + column;
+DEVICE void add_parts(const MergeRoom<COLUMNS>& room, int count, int first, int end, int begin, int rows,
+                      float4 (&sums)[FOURS<THREADS, COLUMNS>], const Results& results) {
+    constexpr int QUADS = COLUMNS / 4, STEP = FOURS<THREADS, COLUMNS> * THREADS;
+    NO_UNROLL for (int at = threadIdx.x; at < rows * QUADS; at += STEP) {
+        UNROLL for (int i = 0; i < FOURS<THREADS, COLUMNS>; ++i) {
+            const int quad = at + i * THREADS, row = quad / QUADS, column = quad % QUADS * 4;
+            if (i > 0 && quad >= rows * QUADS) break;
+            const float* weight = room.weights + row * count;
+            const float* item = room.row(0, row, rows) + column;
+            float4& sum = sums[i];
 #pragma unroll 4
-        for (int part = first; part < end; ++part, item += rows * room.PITCH) {
-            const float4 x = *(const float4*)item;
-            sum.x = fmaf(weight[part], x.x, sum.x);
-            sum.y = fmaf(weight[part], x.y, sum.y);
-            sum.z = fmaf(weight[part], x.z, sum.z);
-            sum.w = fmaf(weight[part], x.w, sum.w);
-        }
-        if (end == count) {
-            results.store(begin + row, column, sum);
-            sum = {};
+            for (int part = first; part < end; ++part, item += rows * room.PITCH) {
+                const float4 x = *(const float4*)item;
+                sum.x = fmaf(weight[part], x.x, sum.x);
+                sum.y = fmaf(weight[part], x.y, sum.y);
+                sum.z = fmaf(weight[part], x.z, sum.z);
+                sum.w = fmaf(weight[part], x.w, sum.w);
+            }
+            if (end == count) {
+                results.store(begin + row, column, sum);
+                sum = {};
+            }
         }
     }
 }
@@ -1447,7 +1464,7 @@ DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room
     const MergeRoom<COLUMNS> room = MergeRoom<COLUMNS>::within(shared, room_floats, rows, count);
     NO_UNROLL for (int begin = 0; begin < rows; begin += room.rows) {
         const int here = min(room.rows, rows - begin);
-        float4 sum = {};
+        float4 sums[FOURS<THREADS, COLUMNS>] = {};
         NO_UNROLL for (int first = 0; first < count; first += room.parts) {
             const int end = min(first + room.parts, count);
             __syncthreads();  // all have left what was there
@@ -1459,7 +1476,7 @@ DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room
             }
             copy_wait<0>();
             __syncthreads();
-            add_parts<THREADS>(room, count, first, end, begin, here, sum, results);
+            add_parts<THREADS>(room, count, first, end, begin, here, sums, results);
         }
     }
 }
@@ -2030,7 +2047,6 @@ struct ResultRows {
 /// Flash-Decoding, step 3: merges all parts, and writes O and lse.
 DEVICE void merge(const Params& params, const QueryBlock& block, const Rows& rows, const Parts<VALUE_HEAD_DIM>& parts,
                   unsigned char* shared) {
-    static_assert(BLOCK_Q <= THREADS);
     merge_parts<THREADS, VALUE_HEAD_DIM>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, ResultRows{params, block, rows});
 }
 

@@ -17,18 +17,18 @@
 //  1446    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
 //  1454    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
 //  1461  leaf code of decode: stream_k.cuh 1463, head_runs.cuh 1562, one_team.cuh 1601, copy_pages.cuh 1613,
-//        kv_pages.cuh 1730, kv_ring.cuh 1745, merge_rows.cuh 1838, partial_results.cuh 1928, warp_results.cuh 2016,
-//        load_rows.cuh 2051
+//        kv_pages.cuh 1730, kv_ring.cuh 1745, merge_rows.cuh 1838, partial_results.cuh 1945, warp_results.cuh 2033,
+//        load_rows.cuh 2068
 //  1839    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
-//  2072  items, and the units that they have
-//  2167  the keys of a tile of Q
-//  2211  one part of an item
-//  2233    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2264    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
-//  2279  parts of an item
-//  2353  the kernel
-//  2359    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2392    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
+//  2089  items, and the units that they have
+//  2184  the keys of a tile of Q
+//  2228  one part of an item
+//  2250    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2281    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
+//  2296  parts of an item
+//  2369  the kernel
+//  2375    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2409    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale · q·k in natural units,
 // and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -1873,15 +1873,15 @@ template <int COLUMNS> struct MergeRoom {
     DEVICE int part_bytes(int count) const { return count * PITCH * (int)sizeof(float); }
 };
 
-/// The share of each part in l, for `rows` rows, no more than threads: to `room.weights`, where m is. All threads must call.
+/// The share of each part in l, for rows [from, from + rows), no more than threads: to `room.weights`, where m is. All threads must call.
 template <int THREADS, class Room, class Results>
-DEVICE void weigh_parts(const Room& room, int count, int begin, int rows, const Results& results) {
+DEVICE void weigh_rows(const Room& room, int count, int begin, int from, int rows, const Results& results) {
     // Lanes that share a row. All lanes go as often through the loops in which they exchange values.
     int shift = 3;
     while (rows << shift > THREADS) --shift;
     const int lanes = 1 << shift, row = threadIdx.x >> shift, lane = threadIdx.x & (lanes - 1), parts = row < rows ? count : 0;
-    float *const weights = room.weights + row * count, *const sums = room.sums + row * count;
-    const float logit = row < rows ? results.sink(begin + row) : NEGATIVE_INFINITY;
+    float *const weights = room.weights + (from + row) * count, *const sums = room.sums + (from + row) * count;
+    const float logit = row < rows ? results.sink(begin + from + row) : NEGATIVE_INFINITY;
     float top = logit, sum = 0;
     NO_UNROLL for (int part = lane; part < parts; part += lanes) top = fmaxf(top, weights[part]);
 #pragma unroll 1
@@ -1896,31 +1896,48 @@ DEVICE void weigh_parts(const Room& room, int count, int begin, int rows, const 
     const float factor = sum == 0 ? 0.0f : normal_reciprocal(sum);
     // Here and not after the sums: where one part alone has met keys, its share is 1, and its row stays as it is.
     NO_UNROLL for (int part = lane; part < parts; part += lanes) weights[part] *= factor;
-    if (row < rows && lane == 0) results.store_row(begin + row, top, sum);
+    if (row < rows && lane == 0) results.store_row(begin + from + row, top, sum);
 }
 
-/// O: adds rows of parts [first, end), each times its weight, to what a thread has of earlier ones; behind the last it stores four columns.
-/// A thread has several fours only where all parts are there at once.
+/// Of all rows, which are up to 64.
+template <int THREADS, class Room, class Results>
+DEVICE void weigh_parts(const Room& room, int count, int begin, int rows, const Results& results) {
+    if constexpr (THREADS >= 64) {
+        weigh_rows<THREADS>(room, count, begin, 0, rows, results);
+    } else {
+#pragma unroll 1
+        for (int from = 0; from < rows; from += THREADS) weigh_rows<THREADS>(room, count, begin, from, min(rows - from, THREADS), results);
+    }
+}
+
+/// Fours of columns of a row that a thread has.
+template <int THREADS, int COLUMNS> constexpr int FOURS = (COLUMNS / 4 + THREADS - 1) / THREADS;
+
+/// O: adds rows of parts [first, end), each times its weight, to what a thread has of earlier ones; behind the last it stores them, four
+/// columns at a time. Parts are there one after the other of one row alone: of several, all are there at once.
 template <int THREADS, int COLUMNS, class Results>
-DEVICE void add_parts(const MergeRoom<COLUMNS>& room, int count, int first, int end, int begin, int rows, float4& sum,
-                      const Results& results) {
-    constexpr int QUADS = COLUMNS / 4;
-    static_assert(QUADS <= THREADS);
-    NO_UNROLL for (int quad = threadIdx.x; quad < rows * QUADS; quad += THREADS) {
-        const int row = quad / QUADS, column = quad % QUADS * 4;
-        const float* weight = room.weights + row * count;
-        const float* item = room.row(0, row, rows) + column;
+DEVICE void add_parts(const MergeRoom<COLUMNS>& room, int count, int first, int end, int begin, int rows,
+                      float4 (&sums)[FOURS<THREADS, COLUMNS>], const Results& results) {
+    constexpr int QUADS = COLUMNS / 4, STEP = FOURS<THREADS, COLUMNS> * THREADS;
+    NO_UNROLL for (int at = threadIdx.x; at < rows * QUADS; at += STEP) {
+        UNROLL for (int i = 0; i < FOURS<THREADS, COLUMNS>; ++i) {
+            const int quad = at + i * THREADS, row = quad / QUADS, column = quad % QUADS * 4;
+            if (i > 0 && quad >= rows * QUADS) break;
+            const float* weight = room.weights + row * count;
+            const float* item = room.row(0, row, rows) + column;
+            float4& sum = sums[i];
 #pragma unroll 4
-        for (int part = first; part < end; ++part, item += rows * room.PITCH) {
-            const float4 x = *(const float4*)item;
-            sum.x = fmaf(weight[part], x.x, sum.x);
-            sum.y = fmaf(weight[part], x.y, sum.y);
-            sum.z = fmaf(weight[part], x.z, sum.z);
-            sum.w = fmaf(weight[part], x.w, sum.w);
-        }
-        if (end == count) {
-            results.store(begin + row, column, sum);
-            sum = {};
+            for (int part = first; part < end; ++part, item += rows * room.PITCH) {
+                const float4 x = *(const float4*)item;
+                sum.x = fmaf(weight[part], x.x, sum.x);
+                sum.y = fmaf(weight[part], x.y, sum.y);
+                sum.z = fmaf(weight[part], x.z, sum.z);
+                sum.w = fmaf(weight[part], x.w, sum.w);
+            }
+            if (end == count) {
+                results.store(begin + row, column, sum);
+                sum = {};
+            }
         }
     }
 }
@@ -1996,7 +2013,7 @@ DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room
     const MergeRoom<COLUMNS> room = MergeRoom<COLUMNS>::within(shared, room_floats, rows, count);
     NO_UNROLL for (int begin = 0; begin < rows; begin += room.rows) {
         const int here = min(room.rows, rows - begin);
-        float4 sum = {};
+        float4 sums[FOURS<THREADS, COLUMNS>] = {};
         NO_UNROLL for (int first = 0; first < count; first += room.parts) {
             const int end = min(first + room.parts, count);
             __syncthreads();  // all have left what was there
@@ -2008,7 +2025,7 @@ DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room
             }
             copy_wait<0>();
             __syncthreads();
-            add_parts<THREADS>(room, count, first, end, begin, here, sum, results);
+            add_parts<THREADS>(room, count, first, end, begin, here, sums, results);
         }
     }
 }
@@ -2044,8 +2061,8 @@ DEVICE void merge_warps(const MergeRoom<COLUMNS>& room, const Results& results) 
     __syncthreads();
     if (HAS_MAX) weigh_parts<THREADS>(room, room.parts, 0, room.rows, results);
     __syncthreads();
-    float4 sum = {};
-    add_parts<THREADS>(room, room.parts, 0, room.parts, 0, room.rows, sum, results);
+    float4 sums[FOURS<THREADS, COLUMNS>] = {};
+    add_parts<THREADS>(room, room.parts, 0, room.parts, 0, room.rows, sums, results);
 }
 
 // ---- load_rows.cuh
@@ -2302,7 +2319,6 @@ struct ResultRows {
 /// Flash-Decoding, step 3: merges all parts, and writes O and lse.
 DEVICE void merge(const Params& params, const QueryBlock& block, const Rows& rows, const Parts<VALUE_HEAD_DIM>& parts,
                   unsigned char* shared) {
-    static_assert(BLOCK_Q <= THREADS);
     merge_parts<THREADS, VALUE_HEAD_DIM>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, ResultRows{params, block, rows});
 }
 
@@ -2382,7 +2398,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) softcap_decode
         // Which of its units are this thread block's.
         const int begin = max(run.begin - item.first, 0), end = min(run.end - item.first, item.units);
         const bool whole = SPLITS > 0 ? SPLITS == 1 : end - begin == item.units;
-        const Owners owners(run.all, item.first, item.units);
+        const Owners found(run.all, item.first, item.units);
+        const Owners& owners = kept(found);
         for (int unit = begin; unit < end; unit = SPLITS > 0 ? unit + 1 : end) {
             __syncthreads();  // all have left shared memory
             Out out = {};

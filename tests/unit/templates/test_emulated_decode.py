@@ -81,7 +81,7 @@ def test_heads_of_a_group_stand_together(dtype, head_dims, group, q_len, split_k
 @pytest.mark.parametrize(("block_q", "q_len"), [(16, 1), (32, 9), (64, 21)])
 @pytest.mark.parametrize(("dims", "keys", "blocks"), [(256, 190, 5), (192, 190, 5), (32, 4200, 130)])
 def test_one_warp_merges_alone(block_q: int, q_len: int, dims: int, keys: int, blocks: int) -> None:
-    """Rows with more fours of columns than it has lanes, more rows than it has lanes, and more parts than it can have there at once."""
+    """Rows of more fours of columns than it has lanes, more rows than lanes, and more parts than there is room for."""
     plan = replace(decode_plan(SINK, "bf16", (dims, dims)), block_q=block_q, block_kv=32, warps=1, stages=1)
     plan = replace(plan, rules=analyse(plan.variant, plan.block_q, plan.block_kv))
     inputs = {"logit": np.linspace(-2, 2, 6, dtype=np.float32)}
