@@ -75,6 +75,11 @@ class Call:
             given |= {"cu_seqlens_q": self.cu[0], "cu_seqlens_kv": self.cu[1]}
         return given
 
+    def arrays(self) -> list[Array]:
+        """All that it reads."""
+        given = (self.q, self.k, self.v, *(self.cu or ()), self.kv_lens, self.block_table, self.q_offset, self.k_scale)
+        return [item for item in (*given, self.v_scale, *self.inputs.values()) if isinstance(item, np.ndarray)]
+
     def cache_fields(self) -> Values:
         """The fields of `Params` that say where queries and keys are."""
         offset, starts = self.q_offset, (None, None) if self.cu is None else self.cu
@@ -113,7 +118,9 @@ def decode_parts(plan: KernelPlan, call: Call) -> tuple[Array, Array, int]:
     fields, held = input_values(plan, call)
     box = box_rows(plan.block_kv, problem)
     maps = b"".join(tensor_map(array, box) for array in (call.k, call.v)) if facts.mapped else b""
-    kernel.run(rendered(plan), facts.parameters(), values | fields, call.blocks, maps, order=call.order)
+    ahead = (*call.arrays(), *held.values(), out, lse, partial_out, row_max, row_sum, arrivals)
+    with kernel.behind_kernel_ahead(*ahead if facts.begins_early else ()):
+        kernel.run(rendered(plan), facts.parameters(), values | fields, call.blocks, maps, order=call.order)
     assert not arrivals.any(), "the next launch on the stream would find counters other than 0"
     del held
     return out, lse, int((~np.isnan(partial_out)).any(axis=(1, 2)).sum())
@@ -248,7 +255,7 @@ def _partials(plan: KernelPlan, call: Call, partial_out: Array, row_max: Array, 
     }
 
 
-def input_values(plan: KernelPlan, call: Call) -> tuple[Values, object]:
+def input_values(plan: KernelPlan, call: Call) -> tuple[Values, dict[str, Array]]:
     """The fields of all inputs and of the tables that the pre-pass makes of them; what to hold until the launch is
     over."""
     maps = prepass_results(plan, call)

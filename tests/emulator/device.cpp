@@ -115,6 +115,45 @@ bool __syncthreads_and(bool x) {
     return block.votes[barrier];
 }
 
+// -------------------------------------------------------------------- the kernel ahead
+
+/// Device memory that the kernel ahead is still at work on: garbage, until all threads of a block have waited for that kernel.
+struct Range { unsigned char* begin; size_t bytes; };
+static const unsigned char GARBAGE = 0xfd;  // as ints negative, as floats huge
+static std::vector<Range> ranges_ahead;
+static std::vector<std::vector<unsigned char>> left_by_ahead;
+static int waiting_for_ahead, ahead_is_over;
+
+extern "C" void put_kernel_ahead(const Range* ranges, int count) { ranges_ahead.assign(ranges, ranges + count); }
+
+/// Before a block begins.
+static void begin_kernel_ahead() {
+    waiting_for_ahead = 0;
+    ahead_is_over = ranges_ahead.empty();
+    left_by_ahead.clear();
+    for (const Range& range : ranges_ahead) {
+        left_by_ahead.emplace_back(range.begin, range.begin + range.bytes);
+        memset(range.begin, GARBAGE, range.bytes);
+    }
+}
+
+/// When a block's threads have waited, or all have ended.
+static void finish_kernel_ahead() {
+    if (ahead_is_over) return;
+    for (const Range& range : ranges_ahead)
+        for (size_t at = 0; at < range.bytes; ++at)
+            if (range.begin[at] != GARBAGE) fail("memory is written before the kernel ahead is over");
+    for (size_t i = ranges_ahead.size(); i-- > 0;)  // backwards, since ranges may meet
+        memcpy(ranges_ahead[i].begin, left_by_ahead[i].data(), ranges_ahead[i].bytes);
+    ahead_is_over = 1;
+}
+
+void end_kernel_ahead() {
+    if (ahead_is_over) return;
+    if (++waiting_for_ahead == (int)fibers.size()) finish_kernel_ahead();
+    await_change(ahead_is_over, 0);
+}
+
 // -------------------------------------------------------------------- shared memory
 
 unsigned char* shared_memory;
@@ -240,6 +279,7 @@ void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsign
         all_warps.assign(threads / 32, Warp{});
         warps = all_warps.data();
         before_block();
+        begin_kernel_ahead();
         std::vector<int> order;
         for (int thread = 0; thread < threads; ++thread) {
             start_thread(fibers[thread], &stacks[STACK * thread]);
@@ -260,5 +300,6 @@ void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsign
                     }
             }
         }
+        finish_kernel_ahead();
     }
 }

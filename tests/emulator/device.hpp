@@ -97,6 +97,7 @@ extern int block_rank, block_threads;  // in its cluster; of one block
 void yield();
 void await_change(const int& word, int seen);
 unsigned dice();
+void end_kernel_ahead();
 void join(int& arrived, int& generation, int expected);
 void meet(int& arrived, int& generation, int expected);
 void meet_warp();

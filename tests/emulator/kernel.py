@@ -13,11 +13,16 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from tempfile import gettempdir
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from attncc.codegen.render import KernelSource
 from attncc.kernels.parameters import Parameter, struct_format
@@ -91,6 +96,7 @@ _BODIES = (
     ("order_memory", "", ""),
     ("let_others_begin", "", ""),
     ("wait_for_kernel_ahead", "", ""),
+    ("await_kernel_ahead", "", "end_kernel_ahead();"),
     ("count_arrival", "", "return atomicInc(counter, most);"),
     ("count_more", "", "return atomicAdd(counter, more);"),
     ("counted", "", "return *counter;"),  # who waits in vain goes on: thread blocks run one after the other
@@ -172,6 +178,21 @@ def run(
     packed = struct.pack(struct_format(parameters), *(values[item.name] for item in parameters))
     assert library.size_of_params() == len(packed)
     library.run(packed, maps, blocks, source.threads, ctypes.c_size_t(source.shared_bytes), 1, cluster, order)
+
+
+@contextmanager
+def behind_kernel_ahead(*arrays: NDArray[Any]) -> Iterator[None]:
+    """Launches whose blocks begin while the kernel ahead is at work on these arrays: garbage, until all threads of a
+    block have waited for it (`await_kernel_ahead`). The emulator aborts if one is written before.
+    """
+    bounds = [np.lib.array_utils.byte_bounds(array) for array in arrays]
+    ranges = [number for low, high in bounds for number in (low, high - low)]
+    put = ctypes.CDLL(str(_device())).put_kernel_ahead
+    put((ctypes.c_size_t * len(ranges))(*ranges), len(bounds))
+    try:
+        yield
+    finally:
+        put(None, 0)
 
 
 @dataclass(frozen=True)

@@ -71,10 +71,11 @@ class EmulatedFramework(FakeFramework):
 
 
 class EmulatedCuda(FakeCuda):
-    """A driver whose launches run at once."""
+    """A driver whose launches run at once. Those that begin early do so while the kernel ahead works on all memory."""
 
-    def __init__(self, plans: Sequence[KernelPlan], structs: Any) -> None:
+    def __init__(self, plans: Sequence[KernelPlan], structs: Any, framework: EmulatedFramework) -> None:
         super().__init__(structs, capability=int(plans[0].target.removeprefix("sm_").removesuffix("a")))
+        self._framework = framework
         self._plans = {kernel_name(plan): plan for plan in plans}
         self._helpers = {helper.name: helper for plan in plans for helper in helper_kernels(plan)}
         self._allocated: list[Array] = []
@@ -96,7 +97,9 @@ class EmulatedCuda(FakeCuda):
             source = rendered(self._plans[launch.kernel])
         else:
             source = render_helper(self._helpers[launch.kernel])
-        kernel.run(source, tuple(self.structs[launch.kernel]), launch.params, launch.grid, maps)
+        memory = (*(item.memory for item in self._framework.kept), *self._allocated)
+        with kernel.behind_kernel_ahead(*memory if launch.early else ()):
+            kernel.run(source, tuple(self.structs[launch.kernel]), launch.params, launch.grid, maps)
         return result
 
     def _map(self, address: Any) -> bytes:

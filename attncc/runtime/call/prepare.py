@@ -35,7 +35,7 @@ from .operands import COUNTER, CU_SEQLENS_KV, LSE, OUT, K, Q, V
 from .overlap import Spans, spans_of
 from .persistent import alike, clusters, head_swizzle
 from .prefix_launch import over_prefix, set_rows, with_rows_copied
-from .repeated import PAIRED
+from .repeated import EARLY, PAIRED
 from .splits import choose_splits
 from .steps import KernelStep, Launches, Step, StepBuilder
 from .strides import Strides, filled, result_like
@@ -248,7 +248,7 @@ class _Preparation:
         set_decode(self._main, facts, self._problem, slots, device.multiprocessors)
         self.counters = self._kernels.arrivals
         self._main.maps(self._maps)
-        return self._main.build(self._function, grid)
+        return self._main.build(self._function, grid, EARLY if facts.begins_early else None)
 
     def _behind_prefix(self, rows: int) -> dict[str, int] | None:
         """Prepares the launch over a prefix. Where the slots are, of so many rows: behind its partial results. None if

@@ -33,7 +33,8 @@ class Attribute(ctypes.Structure):
 
 
 # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: they don't wait for the kernel ahead on the stream, if that
-# lets others begin (finished.cuh). CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: 2i and 2i + 1 are one (cluster_of_two.cuh).
+# lets others begin. Only kernels that wait by themselves are launched so (finished.cuh, kernel_ahead.cuh).
+# CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: 2i and 2i + 1 are one (cluster_of_two.cuh).
 EARLY = Attribute(6, 0, 1)
 PAIRED = Attribute(4, 0, 2, (1, 1))
 

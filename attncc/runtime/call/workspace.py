@@ -27,9 +27,9 @@ class Workspace:
 class KeptWorkspaces:
     """Memory for small calls on a GPU's default stream: to allocate it takes the host as long as a third of a launch.
 
-    Launches of one stream run one after the other, so what a call used is another's as soon as its launches are queued.
-    Of other streams it would have to be asked which they are, and whether they are recorded; this one never is. Threads
-    may share them: each takes a piece that is idle, or a new one.
+    Launches of one stream use memory one after the other, so what a call used is another's as soon as its launches are
+    queued. Of other streams it would have to be asked which they are, and whether they are recorded; this one never is.
+    Threads may share them: each takes a piece that is idle, or a new one.
     """
 
     def __init__(self, driver: Driver, device: Device) -> None:

@@ -1,9 +1,9 @@
 """Counters of persistent kernels, which launches find at 0: the next block to claim, or who has come to an item.
 
-Launches of one stream run one after the other, and each leaves 0 behind (`tile_scheduler.cuh`,
-`partial_results.cuh`). So only the first on a stream clears its counters: that takes the host as long as a launch. What
-a graph records may be replayed beside whatever the stream does then: it has counters of its own, if there are some
-ahead that are clear.
+Launches of one stream use memory one after the other, even where one begins before the other is over
+(`kernel_ahead.cuh`), and each leaves 0 behind (`tile_scheduler.cuh`, `partial_results.cuh`). So only the first on a
+stream clears its counters: that takes the host as long as a launch. What a graph records may be replayed beside
+whatever the stream does then: it has counters of its own, if there are some ahead that are clear.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def check(  # noqa: PLR0917
     q = np.ascontiguousarray(q.swapaxes(1, 2)) if layout == "bshd" else q
 
     framework, store = EmulatedFramework(), FakeStore(*plans[::-1])
-    cuda = EmulatedCuda(plans, store.structs())
+    cuda = EmulatedCuda(plans, store.structs(), framework)
     monkeypatch.setitem(arrays.known_frameworks, DeviceArray, framework)
     driver = Driver(cuda)  # type: ignore[arg-type]
     monkeypatch.setattr(loaded_kernels, "driver", lambda: driver)

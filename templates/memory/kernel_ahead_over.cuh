@@ -1,0 +1,6 @@
+// A kernel that begins when the one ahead of it is over. See kernel_ahead.cuh for the other way.
+
+__device__ __forceinline__ void await_kernel_ahead() {}
+
+template <class Params>
+__device__ __forceinline__ void await_lengths(const Params&) {}
