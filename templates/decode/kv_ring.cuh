@@ -29,6 +29,7 @@ struct KvRing {
             shift(max(AHEAD, 1));
             Tile& next = queue[max(AHEAD, 1) - 1];
             next = tiles.advance();
+            if (i == 0) await_kernel_ahead();
             if (AHEAD > 0) load(next, i);
             if (i == 0) load_beside();
             copy_commit();

@@ -15,9 +15,10 @@ __device__ __forceinline__ void await_kernel_ahead() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-/// The same where lengths, which tell a block's keys, are in memory. Else it finds these while the kernel ahead is at work.
-template <class Params>
+/// The same where lengths are in memory, which tell a block's keys, or SCALES of a cache. Else the kernel ahead is at work until a
+/// block knows what to copy first.
+template <bool SCALES, class Params>
 __device__ __forceinline__ void await_lengths(const Params& params) {
     const bool packed = params.cu_seqlens_q != nullptr || params.cu_seqlens_kv != nullptr;
-    if (packed || params.kv_lens != nullptr || params.q_offsets != nullptr) await_kernel_ahead();
+    if (SCALES || packed || params.kv_lens != nullptr || params.q_offsets != nullptr) await_kernel_ahead();
 }

@@ -2,5 +2,5 @@
 
 __device__ __forceinline__ void await_kernel_ahead() {}
 
-template <class Params>
+template <bool SCALES, class Params>
 __device__ __forceinline__ void await_lengths(const Params&) {}

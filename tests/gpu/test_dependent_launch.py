@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -156,8 +157,40 @@ def recorded(calls: int, call: Call, **options: Any) -> tuple[Any, list[Any]]:
     return graph, results
 
 
-@pytest.mark.parametrize("own_lengths", [False, True], ids=["dense", "lengths"])
-def test_graphs(own_lengths: bool) -> None:
+@cache
+def other_stream() -> Any:
+    return torch.cuda.Stream()
+
+
+@contextmanager
+def beside(*, forked: bool) -> Iterator[None]:
+    """Work for another stream, behind the current one's; that one goes on behind it."""
+    if not forked:
+        yield
+        return
+    other_stream().wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(other_stream()):
+        yield
+    torch.cuda.current_stream().wait_stream(other_stream())
+
+
+def test_keys_that_another_stream_has_just_written() -> None:
+    q, keys, values = normal(1, HEADS, 1, HEAD_DIM), *(normal(3, 1, KV_HEADS, ROOM, HEAD_DIM, seed=s) for s in (1, 2))
+    k, v = torch.zeros_like(keys[0]), torch.zeros_like(values[0])
+
+    def step(number: int) -> Any:
+        with beside(forked=True):
+            k.copy_(keys[number % 3])
+            v.copy_(values[(number + 1) % 3])
+        return kernel()(q, k, v)
+
+    check_steps(step, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("own_lengths", "forked"), [(False, False), (True, False), (False, True)], ids=["dense", "lengths", "two streams"]
+)
+def test_graphs(own_lengths: bool, forked: bool) -> None:
     """Of 25 layers, each of which writes its keys and reads them: replayed 40 times with other keys and lengths."""
     layers, replays, batch, most = 25, 40, 1, 2048
     q, keys = normal(batch, HEADS, 1, HEAD_DIM), normal(2, layers, batch, KV_HEADS, most, HEAD_DIM, seed=1)
@@ -166,8 +199,9 @@ def test_graphs(own_lengths: bool) -> None:
     given = {"kv_lens": kv_lens} if own_lengths else {}
 
     def layer(number: int) -> Any:
-        k.copy_(keys[0, number])
-        v.copy_(keys[1, number])
+        with beside(forked=forked):
+            k.copy_(keys[0, number])
+            v.copy_(keys[1, number])
         return kernel()(q, k, v, **given)
 
     graph, results = recorded(layers, layer)

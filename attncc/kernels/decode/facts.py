@@ -157,6 +157,11 @@ class Decode(PortableForward):
         variant = self.plan.variant
         return TARGETS[self.plan.target].dependent_launch and not variant.inputs and variant.dropout is None
 
+    @property
+    def reads_scales(self) -> bool:
+        """Whether a block reads scales of its cache before it asks for keys."""
+        return self.plan.kv_dtype is not None
+
     # ------------------------------------------------------------ shared memory
 
     def shared_parts(self) -> Parts:

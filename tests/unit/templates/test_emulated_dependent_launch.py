@@ -19,15 +19,18 @@ from attncc.codegen.render import KernelSource, render
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import attention, kernel
 from tests.emulator.attention import Call, forward
+from tests.unit.templates import test_emulated_8bit_caches as eight_bits
 from tests.unit.templates.test_emulated_caches import cache, in_pages, paged
 from tests.unit.templates.test_emulated_decode import FULL, narrow
 from tests.unit.templates.test_emulated_kernels import CAUSAL, WINDOW, check, qkv
 
 pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 
-OWN_WAIT = "            await_kernel_ahead();\n"  # ahead of Q, K and V
+OWN_WAIT = "            if (i == 0) await_kernel_ahead();\n"  # ahead of the first copies
 BEHIND_LOOP = "            if (!warp.leads()) continue;\n"
-FIRST_WAIT = "    await_lengths(params);\n"  # ahead of lengths
+LATE_WAIT = "            await_kernel_ahead();\n"
+FIRST_WAIT = "    await_lengths<false>(params);\n"  # ahead of lengths
+SCALES_WAIT = "    await_lengths<true>(params);\n"  # and of scales
 
 
 def dense(plan: KernelPlan) -> Call:
@@ -38,13 +41,16 @@ def of_lengths(plan: KernelPlan) -> Call:
     return Call(**cache(plan, 1, (130, 131, 64, 7)), blocks=5)
 
 
-def changed(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels of another text."""
+def changed(monkeypatch: pytest.MonkeyPatch, **pieces: str) -> None:
+    """Kernels of another text: other text in place of these constants."""
 
     def cut(plan: KernelPlan) -> KernelSource:
         source = render(plan)
-        assert source.text.count(old) == 1
-        return replace(source, text=source.text.replace(old, new))
+        text = source.text
+        for name, other in pieces.items():
+            assert text.count(globals()[name]) == 1
+            text = text.replace(globals()[name], other)
+        return replace(source, text=text)
 
     monkeypatch.setattr(attention, "render", cut)
 
@@ -64,16 +70,14 @@ def test_who_reads_before_the_wait_reads_garbage(text: str, monkeypatch: pytest.
     """With the wait behind the loop over keys, a kernel is wrong."""
     plan = narrow(text)
     check(plan, dense(plan))
-    source = render(plan).text
-    attended = source[source.index(OWN_WAIT) : source.index(BEHIND_LOOP)]
-    changed(attended, attended.removeprefix(OWN_WAIT) + OWN_WAIT, monkeypatch)
+    changed(monkeypatch, OWN_WAIT="", BEHIND_LOOP=LATE_WAIT + BEHIND_LOOP)
     with pytest.raises(AssertionError):
         check(plan, dense(plan))
 
 
 def test_who_writes_before_the_wait_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = narrow(FULL)
-    changed(OWN_WAIT, "", monkeypatch)
+    changed(monkeypatch, OWN_WAIT="")
     process = get_context("fork").Process(target=quietly_forward, args=(plan, dense(plan)))
     process.start()
     process.join()
@@ -83,14 +87,14 @@ def test_who_writes_before_the_wait_is_stopped(monkeypatch: pytest.MonkeyPatch) 
 def test_lengths_are_read_behind_the_first_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = narrow(CAUSAL)
     check(plan, of_lengths(plan))
-    changed(FIRST_WAIT, "", monkeypatch)
+    changed(monkeypatch, FIRST_WAIT="")
     with pytest.raises(AssertionError):
         check(plan, of_lengths(plan))
 
 
 def test_the_first_wait_is_enough_where_lengths_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = narrow(CAUSAL)
-    changed(OWN_WAIT, "", monkeypatch)
+    changed(monkeypatch, OWN_WAIT="")
     check(plan, of_lengths(plan))
 
 
@@ -98,6 +102,25 @@ def test_the_first_wait_is_enough_where_lengths_are_in_memory(monkeypatch: pytes
 def test_places_of_queries_without_lengths(offset: Any) -> None:
     plan = narrow(CAUSAL)
     check(plan, replace(dense(plan), q_offset=offset))
+
+
+@pytest.mark.parametrize("kv_dtype", ["int8", "e4m3"])
+def test_scales_without_lengths(kv_dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read before keys are asked for, so the first wait is for them, too."""
+    plan = eight_bits.narrow(eight_bits.PLANS["decode"](CAUSAL, "bf16"), kv_dtype)
+    q, k, v = qkv(plan, (2, 6, 1), (2, 2, 310))
+    call = Call(**eight_bits.quantized({"q": q, "k": k, "v": v}, kv_dtype), blocks=7)
+    eight_bits.check(plan, call)
+    changed(monkeypatch, SCALES_WAIT=FIRST_WAIT)
+    with pytest.raises(AssertionError):
+        eight_bits.check(plan, call)
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_stages(stages: int) -> None:
+    """With one, keys are asked for in the loop alone."""
+    plan = narrow(CAUSAL, stages=stages)
+    check(plan, dense(plan))
 
 
 @pytest.mark.parametrize("dims", [(256, 256), (64, 128)])
