@@ -162,8 +162,12 @@ class Candidates:
 
     def _new_plan(self, choice: Choice) -> KernelPlan:
         build, grid_2d = self.build, self._grid_of(choice)
-        rules = self._rules(choice, grid_2d)
-        return KernelPlan(variant=self.variant, rules=rules, grid_2d=grid_2d, **asdict(build), **asdict(choice))
+        rules, family = self._rules(choice, grid_2d), find(choice.family, build.pass_name)
+        early = family is not None and family.begins_early(self.variant, build)
+        of_build, of_tiles = asdict(build), asdict(choice)
+        return KernelPlan(
+            variant=self.variant, rules=rules, grid_2d=grid_2d, begins_early=early, **of_build, **of_tiles
+        )
 
 
 def make_tiles_2d(tiles_1d: Candidates, schedule: Schedule | None = None) -> Candidates | None:

@@ -67,6 +67,10 @@ class Family(ABC):
         """Whether loop bounds may be searched for: where they are asked for once a block, by whole warps."""
         return True
 
+    def begins_early(self, variant: Variant, build: Build) -> bool:
+        """Whether its thread blocks wait for the kernel ahead by themselves (`KernelPlan.begins_early`)."""
+        return False
+
     def lacks(self, build: Build, loop: str) -> str | None:
         """What of these the family has no kernel for; None if it has one."""
         return None

@@ -96,6 +96,9 @@ class KernelPlan(Choice):
     kv_dtype: str | None = None  # of k and v, a name of KV_DTYPES, where that isn't q's
     # Of calls whose sequences share a prefix: `forward` over it, `decode` behind it.
     prefixed: bool = field(default=False, metadata={OPTIONAL: True})
+    # Thread blocks find their run while the kernel ahead on the stream is at work, and wait for it by themselves
+    # (kernel_ahead.cuh). Then, and only then, launches say so to the driver.
+    begins_early: bool = field(default=False, metadata={OPTIONAL: True})
     # Keys of the calls that it serves, both ends included; None: of all that no plan of its pass is for. Left out of
     # JSON then.
     lengths: tuple[int, int] | None = field(default=None, metadata={OPTIONAL: True})

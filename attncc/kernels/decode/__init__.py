@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...diagnostics import Diagnostic
+from ...ir import Variant
 from ...schedule.choice import Choice
 from ...schedule.plan import Build, KernelPlan
+from ...schedule.target import TARGETS
 from ..family import Asked, Family, Settings, Tiles, Where
 from ..helpers import min_max_table
 from ..portable.lacks import lacks
@@ -22,6 +24,11 @@ class DecodeFamily(Family):
 
     def searches(self, loop: str) -> bool:
         return loop == "q_outer"
+
+    def begins_early(self, variant: Variant, build: Build) -> bool:
+        """Where the target says so. Inputs, and the seed of dropout, are read as what nobody writes while the kernel
+        is there: such kernels begin when that is so."""
+        return TARGETS[build.target].dependent_launch and not variant.inputs and variant.dropout is None
 
     def facts(self, plan: KernelPlan) -> Decode:
         return Decode(plan)

@@ -11,7 +11,6 @@ from ... import ir
 from ...problem import Problem
 from ...schedule.choice import MAX_SPLITS
 from ...schedule.plan import FRAGMENT
-from ...schedule.target import TARGETS
 from ..facts import IDLE_SHARE, SPLIT_KEYS
 from ..parameters import (
     ELEMENT_TYPES,
@@ -146,16 +145,6 @@ class Decode(PortableForward):
     def has_equal_parts(self) -> bool:
         """Whether items have units that fall into a given number of equal runs."""
         return False
-
-    # ------------------------------------------------------------ behind another kernel
-
-    @property
-    def begins_early(self) -> bool:
-        """Whether thread blocks find their run while the kernel ahead on the stream is at work, and wait for it
-        themselves (kernel_ahead.cuh). Then, and only then, launches say so to the driver. Inputs, and the seed of
-        dropout, are read as what nobody writes while the kernel is there: such kernels begin when that is so."""
-        variant = self.plan.variant
-        return TARGETS[self.plan.target].dependent_launch and not variant.inputs and variant.dropout is None
 
     @property
     def reads_scales(self) -> bool:

@@ -49,11 +49,6 @@ class HopperWide(Decode):
         return False
 
     @property
-    def begins_early(self) -> bool:
-        """Nobody has timed that."""
-        return False
-
-    @property
     def template(self) -> str:
         return "hopper_wide/hopper_wide.cu.j2"
 

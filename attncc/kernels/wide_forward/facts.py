@@ -24,11 +24,6 @@ class WideForward(Decode):
         return False
 
     @property
-    def begins_early(self) -> bool:
-        """Nobody has timed that."""
-        return False
-
-    @property
     def template(self) -> str:
         return "wide_forward/wide_forward.cu.j2"
 

@@ -131,9 +131,8 @@ def test_heads_of_any_size(dims: tuple[int, int]) -> None:
 
 
 def test_bits_are_those_of_a_kernel_that_waits_for_nobody() -> None:
-    """The text for a target without such launches, beside it."""
     plan = paged(narrow(WINDOW))
-    late = replace(plan, target="sm_100")
+    late = replace(plan, begins_early=False)
     assert "griddepcontrol" in render(plan).text and "griddepcontrol" not in render(late).text
     call = Call(**in_pages(cache(plan, 1), 16))
     assert bits(forward(plan, call)) == bits(forward(late, call))

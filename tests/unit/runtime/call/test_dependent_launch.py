@@ -14,6 +14,7 @@ from attncc.kernels.kernel_names import kernel_name
 from attncc.kernels.launched import helper_kernels
 from attncc.runtime.cuda.nvrtc import compile_to_ptx
 from attncc.schedule.plan import Build, KernelPlan
+from attncc.schedule.plan_json import from_json, to_json
 from attncc.schedule.target import TARGETS
 from tests import plans
 from tests.unit.runtime.conftest import Bench, MakeBench
@@ -68,6 +69,17 @@ def test_decode_begins_early(bench: MakeBench, target: str) -> None:
     source = render(decode).text
     assert source.count(WAIT) == source.count(LET_BEGIN) == int(early)
     assert ("await" in source) == early
+
+
+def test_plans_of_packages_that_were_built_before(bench: MakeBench) -> None:
+    """Their machine code doesn't wait, and they don't say that it does."""
+    forward, decode = first("forward", "sm_90a"), first("decode", "sm_90a")
+    told = to_json(decode)
+    assert told.pop("begins_early") is True and "begins_early" not in to_json(forward)
+    before = from_json(told)
+    made = bench(forward, before)
+    call(made, before, 1)
+    assert check_launches(made, forward, before) == [False]
 
 
 def test_only_hopper_begins_early() -> None:
