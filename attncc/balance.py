@@ -20,7 +20,7 @@ from .analysis.mask.grid import rule_tables
 from .evaluate import Array, Environment, evaluate
 from .executor.run import skips
 from .explain import capacity
-from .kernels.decode.facts import Decode
+from .kernels.decode.facts import Decode, LaidOut
 from .kernels.registry import facts_of, forward_facts
 from .problem import Problem
 from .problem import Sequence as Rows
@@ -71,11 +71,10 @@ def balance(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array], dev
     longest = max(tiles, default=1)
     if isinstance(facts, Decode):
         units = [facts.splits] * len(tiles) if facts.splits else tiles
-        heads = len(sequences) * (problem.num_heads // facts.row_heads(problem))
         alike = len({len(own) if facts.splits else sum(item.tiles for item in own) for own in sequences}) == 1
         grid = decode_grid(facts, problem, resident)
-        runs = facts.runs(problem, sum(units), heads, device.multiprocessors, grid, alike=alike)
-        shares = list(_runs(units, tiles, runs.begins(), fixed=facts.splits > 0))
+        laid = facts.laid_out(problem, units, device.multiprocessors, grid, alike=alike)
+        shares = [share for own in laid for share in _runs(own, tiles, fixed=facts.splits > 0)]
         one_count = choose_splits(len(tiles), longest, resident)
     else:
         one_count = plan.split_kv or choose_splits(len(tiles), longest, resident)
@@ -160,20 +159,24 @@ def _of_all_heads(bound: Array, blocks: int) -> Array:
     return np.broadcast_to(bound, np.broadcast_shapes(np.shape(bound), (blocks,))).reshape(-1, blocks)
 
 
-def _runs(units: Sequence[int], tiles: Sequence[int], begins: Sequence[int], *, fixed: bool) -> Iterator[_Share]:
-    """Runs of the units of all items that begin there, and the end of the last. A unit is a tile, or where splits are
-    `fixed` a split, which is a part of its own."""
-    ends = np.cumsum(units)
-    for begin, end in pairwise(begins):
-        first, last = (int(item) for item in np.searchsorted(ends, [begin, end - 1], side="right"))
+def _runs(laid: LaidOut, tiles: Sequence[int], *, fixed: bool) -> Iterator[_Share]:
+    """Of all items there. A unit is a tile or less, or where splits are `fixed` a split, which is a part of its own."""
+    ends = np.cumsum(laid.units)
+    for begin, end in pairwise(laid.runs.begins()):
+        first, last = (int(place) for place in np.searchsorted(ends, [begin, end - 1], side="right"))
         items, own = [], 0
-        for item in range(first, last + 1):
-            start = int(ends[item]) - units[item]
-            low, high = max(begin, start) - start, min(end, int(ends[item])) - start
-            size_of_unit = -(-tiles[item] // units[item])
-            own += min(high * size_of_unit, tiles[item]) - min(low * size_of_unit, tiles[item])
+        for place in range(first, last + 1):
+            item, units = laid.items[place], laid.units[place]
+            start = int(ends[place]) - units
+            low, high = max(begin, start) - start, min(end, int(ends[place])) - start
+            own += _upto(high, tiles[item], units, fixed) - _upto(low, tiles[item], units, fixed)
             items.append((item, high - low if fixed else 1))
         yield _Share(own, tuple(items))
+
+
+def _upto(unit: int, tiles: int, units: int, fixed: bool) -> int:
+    """The tiles of an item that come before one of its units."""
+    return min(unit * -(-tiles // units), tiles) if fixed else unit * tiles // units
 
 
 def _splits(tiles: Iterable[int], count: int) -> list[_Share]:

@@ -217,7 +217,7 @@ FIELD_NAMES = frozenset(
     + ["k_scale", "v_scale", "scales_of_pages"]
     + [f"{name}_scale_stride_{step}" for name in ("k", "v") for step in ("row", "head")]
     + ["shared_prefix", "prefix_keys", "prefix_parts", "prefix_rows"]
-    + ["arrivals", "slot_rows", "most_parts", "few_units", "fewer_runs", "item_parts", "group", "group_inverse"]
+    + ["arrivals", "slot_rows", "most_parts", "few_units", "fewer_runs", "teams", "run_slack", "group", "group_inverse"]
     + [
         f"{name}_stride_{axis}"
         for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv")

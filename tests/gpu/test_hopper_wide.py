@@ -118,3 +118,69 @@ def test_few_rows_over_many_keys() -> None:
     problem = Problem(3, 16, 1, 1, 6000, ROW, LATENTS)
     check_forward(out, lse, Arguments(attncc.parse("mla_decode").variant, problem, q, k, v, {}, seed=0), "bf16")
     assert torch.equal(out, mla()(q, k, v))
+
+
+def paged(k: Any, page: int = 64) -> dict[str, Any]:
+    """The rows of k in pages, in an order of their own, and the table."""
+    batch, blocks = k.shape[0], -(-k.shape[2] // page)
+    table = torch.randperm(batch * blocks, generator=torch.Generator().manual_seed(0)).reshape(batch, blocks).cuda()
+    pool = torch.full((batch * blocks, 1, page, ROW), torch.nan, device="cuda", dtype=k.dtype)
+    padded = torch.nn.functional.pad(k, (0, 0, 0, blocks * page - k.shape[2]), value=torch.nan)
+    pool[table.flatten()] = padded.reshape(-1, 1, page, ROW)
+    return {"k": pool, "v": pool[..., :LATENTS], "block_table": table.int()}
+
+
+@pytest.mark.parametrize(
+    ("batch", "heads", "q_len", "kv_len"),
+    [(1, 128, 1, 9000), (16, 128, 1, 2000), (64, 128, 1, 700), (150, 128, 1, 300), (9, 40, 1, 1000), (7, 128, 2, 999)],
+)
+def test_who_knows_lengths_changes_no_bit(batch: int, heads: int, q_len: int, kv_len: int) -> None:
+    """Lengths that are equal are shared out alike, on the device and where the host knows them."""
+    q, k = normal(batch, heads, q_len, ROW), normal(batch, 1, kv_len, ROW, seed=1)
+    lengths = torch.full((batch,), kv_len, dtype=torch.int32, device="cuda")
+    known = mla()(q, k, k[..., :LATENTS])
+    assert torch.equal(known, mla()(q, k, k[..., :LATENTS], kv_lens=lengths))
+    assert torch.equal(known, mla()(q, **paged(k), kv_lens=lengths))
+    torch.testing.assert_close(known, mla("wide")(q, k, k[..., :LATENTS]), rtol=1e-2, atol=1e-2)
+
+
+LENGTHS = {
+    "one long": [9000] + [200] * 19,
+    "near": [2048 - 17 * b for b in range(20)],
+    "far": [1, 0, 64, 65, 8999, 3000, 129, 4095, 0, 1] * 2,
+    "short": [1] * 20,
+    "none": [0] * 20,
+    "many": [(b * 977) % 3000 for b in range(20)],
+}
+
+
+@pytest.mark.parametrize(("heads", "q_len"), [(128, 1), (128, 3), (16, 1)])
+@pytest.mark.parametrize("pages", [False, True])
+def test_one_graph_for_all_lengths(heads: int, q_len: int, pages: bool) -> None:
+    """Teams of thread blocks find their runs anew; NaN is behind each length. Against the portable kernel."""
+    q, k = normal(20, heads, q_len, ROW), normal(20, 1, 9000, ROW, seed=1)
+    lengths = torch.zeros(20, dtype=torch.int32, device="cuda")
+    given = paged(k) if pages else {"k": k.clone(), "v": None}
+    rows, whole = given["k"], given["k"].clone()
+    given |= {"v": rows[..., :LATENTS], "kv_lens": lengths}
+    mla()(q, **given)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = mla()(q, **given)
+    for chosen in LENGTHS.values():
+        lengths.copy_(torch.tensor(chosen))
+        rows.copy_(whole)
+        for b, length in enumerate(chosen):
+            if not pages:
+                rows[b, :, length:] = torch.nan
+            else:
+                first, inside = divmod(length, 64)
+                rows[given["block_table"][b, first:].long()[1 if inside else 0 :]] = torch.nan
+                if inside:
+                    rows[given["block_table"][b, first].long(), :, inside:] = torch.nan
+        graph.replay()
+        found = out.clone()
+        graph.replay()
+        assert found.isfinite().all() and torch.equal(found, out)
+        expected = mla("wide")(q, k, k[..., :LATENTS], kv_lens=lengths)
+        torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)

@@ -3,7 +3,7 @@ persistent thread blocks share out among them in equal runs (LeanAttention)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -56,6 +56,15 @@ class Runs(NamedTuple):
         """The first unit of each, and the end of the last."""
         own = [min(part * self.size + min(part, self.longer), self.each) for part in range(self.parts)]
         return [head * self.each + first for head in range(self.heads) for first in own] + [self.heads * self.each]
+
+
+class LaidOut(NamedTuple):
+    """Items whose units stand one after the other, by number, and how many units each has: as many as tiles, or more,
+    which are shorter then. Thread blocks have `runs` of these."""
+
+    items: Sequence[int]
+    units: Sequence[int]
+    runs: Runs
 
 
 class Decode(PortableForward):
@@ -142,8 +151,8 @@ class Decode(PortableForward):
         return True
 
     @property
-    def has_equal_parts(self) -> bool:
-        """Whether items have units that fall into a given number of equal runs."""
+    def has_teams(self) -> bool:
+        """Whether blocks of rows may have thread blocks of their own, whose runs may end with items (teams.cuh)."""
         return False
 
     @property
@@ -212,11 +221,19 @@ class Decode(PortableForward):
                 return Runs(longest, 0, each, -(-each // longest), heads)
         return Runs(size, longer, tiles, count, 1)
 
+    def laid_out(
+        self, problem: Problem, units: Sequence[int], multiprocessors: int, blocks: int, *, alike: bool
+    ) -> Iterator[LaidOut]:
+        """How a grid of `blocks` shares out all items, which have so many units, sequence by sequence."""
+        heads = problem.batch * problem.num_kv_heads
+        runs = self.runs(problem, sum(units), heads, multiprocessors, blocks, alike=alike)
+        yield LaidOut(range(len(units)), units, runs)
+
     def parts(self, problem: Problem, tiles: int, multiprocessors: int, resident: int) -> int:
         """How many thread blocks share an item of a dense call, about."""
-        items, heads = max(self.items(problem), 1), max(self.heads(problem), 1)
-        runs = self.runs(problem, items * max(tiles, 1), heads, multiprocessors, resident, alike=True)
-        return max(-(-runs.parts * runs.heads // items), 1)
+        items = max(self.items(problem), 1)
+        laid = list(self.laid_out(problem, [max(tiles, 1)] * items, multiprocessors, resident, alike=True))
+        return max(-(-sum(own.runs.parts * own.runs.heads for own in laid) // items), 1)
 
     def _parameters(self) -> Iterator[Parameter]:
         plan = self.plan

@@ -6,12 +6,12 @@ and P, and each holds half of the columns of O. A warp of one more loads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...problem import Problem
 from ...schedule.plan import FRAGMENT
-from ..decode.facts import ANY_NUMBER, Decode
+from ..decode.facts import ANY_NUMBER, Decode, LaidOut
 from ..hopper.panels import PANEL_COLUMNS, STEP, WARPGROUP_WARPS
 from ..pages import fits_boxes
 from ..parameters import Parameter, ints
@@ -27,14 +27,15 @@ from .shared import (
     most_stages,
     shared_parts,
 )
+from .teams import ANYWHERE, cut
 
 if TYPE_CHECKING:
     from ..instruction_cost import Steps
 
-_MOST_UNITS = 2**31 - 1  # an int on the device: all calls have few units then
 # What a thread block's second part takes besides its own tiles, by times of an H200 (docs/notebook/2026-11-serving.md):
 # loads begin anew, its rows are stored and merged. In tiles, and for head dims 576 and 512, the only ones timed.
 _PART_TILES = 4
+_BUSY_FOR_IDLE = 10  # multiprocessors that work, for each that teams may leave idle. An estimate
 _MANY_KEYS = 4096  # the fewest that both kernels were timed with at 16 rows
 
 
@@ -157,31 +158,42 @@ class HopperWide(Decode):
     # ------------------------------------------------------------ the launch
 
     def shared_out(self, problem: Problem, multiprocessors: int) -> dict[str, int | float]:
-        """Among all thread blocks: those that have parts of an item share its rows to merge them, so that it takes as
-        long however many they are. Or among those that have an equal part of one item each."""
-        shared = super().shared_out(problem, multiprocessors) | {"most_parts": ANY_NUMBER, "item_parts": 1}
-        parts = self._equal_parts(problem, multiprocessors)
-        if parts > 0:
-            runs = parts * self.items(problem)
-            shared |= {"few_units": _MOST_UNITS, "fewer_runs": runs, "item_parts": parts}
-        return shared
+        """Among teams of thread blocks; and by how many units runs may be longer that end with items (teams.cuh). Those
+        that have parts of an item share its rows to merge them, so that it takes as long however many they are."""
+        slack = _PART_TILES if self._few_queries(problem) else ANYWHERE
+        own = {"teams": self._teams(problem, multiprocessors), "run_slack": slack}
+        return super().shared_out(problem, multiprocessors) | {"most_parts": ANY_NUMBER} | own
 
-    def _equal_parts(self, problem: Problem, multiprocessors: int) -> int:
-        """Into how many parts each item should be cut, if thread blocks should have one part each: 0 if they are to
-        have equal runs, wherever those end. Items must be alike: few queries, and lengths that aren't on the device."""
-        items, unlike = self.items(problem), problem.packed or problem.cached or problem.q_len > self.plan.block_q
-        if self.splits or unlike or not 0 < items <= multiprocessors:
-            return 0
-        tiles = max(-(-problem.kv_len // self.plan.block_kv), 1)
-        parts, run = min(multiprocessors // items, tiles), -(-items * tiles // multiprocessors)
-        return parts if -(-tiles // parts) <= run + _PART_TILES else 0
+    def _few_queries(self, problem: Problem) -> bool:
+        """Of which all blocks of rows see about the same keys."""
+        return not (self.splits or problem.packed or problem.q_len > self.plan.block_q)
+
+    def _teams(self, problem: Problem, multiprocessors: int) -> int:
+        """One for each block of rows of few queries, unless that leaves many multiprocessors idle."""
+        teams = self.q_blocks(problem)
+        idle = multiprocessors % max(teams, 1)
+        some = self._few_queries(problem) and 1 < teams <= multiprocessors
+        return teams if some and idle * _BUSY_FOR_IDLE <= multiprocessors else 1
+
+    def laid_out(
+        self, problem: Problem, units: Sequence[int], multiprocessors: int, blocks: int, *, alike: bool
+    ) -> Iterator[LaidOut]:
+        shared = self.shared_out(problem, multiprocessors)
+        teams, slack = int(shared["teams"]), int(shared["run_slack"])
+        if self.splits:
+            yield from super().laid_out(problem, units, multiprocessors, blocks, alike=alike)
+            return
+        for team in range(teams):
+            items = range(team, len(units), teams)  # one of each head, or all
+            of_team = [units[item] for item in items]
+            yield cut(items, of_team, blocks // teams, problem.batch, problem.num_kv_heads, slack=slack)
 
     def _parameters(self) -> Iterator[Parameter]:
         yield from super()._parameters()
-        yield from ints("item_parts")
+        yield from ints("teams", "run_slack")
 
     @property
-    def has_equal_parts(self) -> bool:
+    def has_teams(self) -> bool:
         return True
 
     # ------------------------------------------------------------ what it takes of a multiprocessor

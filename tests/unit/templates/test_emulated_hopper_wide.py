@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attncc.analysis.cost.roofline import DEVICES
+from attncc.balance import balance
 from attncc.kernels.registry import facts_of
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
-from tests.emulator.attention import Call, decode_parts, forward
+from tests.emulator.attention import Call, decode_parts, forward, problem_of
 from tests.unit.templates.test_emulated_caches import cache, in_pages
 from tests.unit.templates.test_emulated_decode import CHECKERED, CU, FULL, GROUPED
 from tests.unit.templates.test_emulated_kernels import (
@@ -151,10 +153,73 @@ def test_pieces_that_dont_divide_a_tile(group: int) -> None:
     judge(plan, Call(*qkv(plan, (1, group, 140 // group), (1, 1, 129)), blocks=9, order=1))
 
 
-@pytest.mark.parametrize(("heads", "kv_len", "parts"), [(70, 640, 3), (140, 130, 2), (70, 70, 2)])
-def test_equal_parts(heads: int, kv_len: int, parts: int) -> None:
-    """Each thread block has one part of one item, of as many tiles as the others or one less."""
+def of_lengths(plan: KernelPlan, heads: int, q_len: int, lengths: tuple[int, ...]) -> Call:
+    """A cache with room for one key more than the longest has, and NaN behind each."""
+    q, k, v = qkv(plan, (len(lengths), heads, q_len), (len(lengths), 1, max(lengths) + 1))
+    for b, length in enumerate(lengths):
+        k[b, :, length:] = v[b, :, length:] = np.nan
+    return Call(q, k, v, kv_lens=np.int32(lengths), order=1)
+
+
+def parts_of(plan: KernelPlan, call: Call) -> int:
+    """How many parts `attncc explain` foretells."""
+    lengths = tuple(call.kv_lens.tolist()) if call.kv_lens is not None else (call.k.shape[-2],) * call.batch
+    device = replace(DEVICES["h200"], multiprocessors=call.multiprocessors)
+    return balance(plan, replace(problem_of(plan, call), kv_lens=lengths), {}, device).parts
+
+
+@pytest.mark.parametrize(("heads", "kv_len", "parts"), [(70, 640, 3), (140, 130, 2), (70, 70, 2), (50, 640, 5)])
+def test_equal_lengths(heads: int, kv_len: int, parts: int) -> None:
+    """Each thread block has one part of one item, of as many tiles as the others or one less. Lengths on the device
+    give the same bits."""
     plan = hopper(FULL, (272, 264))
-    call = Call(*qkv(plan, (1, heads, 1), (1, 1, kv_len)), blocks=7, multiprocessors=7, order=1)
+    blocks = parts * -(-heads // 64)
+    call = Call(*qkv(plan, (1, heads, 1), (1, 1, kv_len)), blocks=blocks, multiprocessors=blocks, order=1)
     judge(plan, call)
-    assert decode_parts(plan, call)[2] == parts * -(-heads // 64)
+    *found, count = decode_parts(plan, call)
+    assert count == parts_of(plan, call) == parts * -(-heads // 64)
+    *again, count = decode_parts(plan, replace(call, kv_lens=np.int32([kv_len])))
+    assert count == parts * -(-heads // 64)
+    assert all(np.array_equal(a.view(np.uint8), b.view(np.uint8)) for a, b in zip(found, again, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("heads", "q_len", "lengths", "blocks", "parts"),
+    [
+        (50, 1, (700, 64, 1, 0, 300), 9, 6),  # one team; of 11 and 5 tiles parts of 3, others whole
+        (140, 1, (700, 1, 300, 0), 12, None),  # three teams of four
+        (70, 2, (520, 1, 0, 1030, 129), 15, None),  # two queries, which see other keys
+        (40, 3, (130, 65, 64, 0), 21, None),  # ten thread blocks each, and one that is left over
+        (70, 1, (130,) * 5, 4, 0),  # three whole sequences for two thread blocks of a team
+        (70, 1, (1000, 30, 1, 0, 990, 64), 4, None),  # runs that end anywhere
+    ],
+)
+@pytest.mark.parametrize("text", [FULL, CAUSAL])
+def test_teams(  # noqa: PLR0917
+    text: str, heads: int, q_len: int, lengths: tuple[int, ...], blocks: int, parts: int | None
+) -> None:
+    """Blocks of rows with thread blocks of their own; runs that end with items, and those that don't. Of sequences
+    without keys, or one; the bits are those of any order of thread blocks."""
+    plan = hopper(text, (272, 264))
+    call = replace(of_lengths(plan, heads, q_len, lengths), blocks=blocks, multiprocessors=blocks)
+    judge(plan, call)
+    *found, count = decode_parts(plan, call)
+    assert count == parts_of(plan, call)
+    assert parts is None or count == parts
+    for order in (0, 2, 3):
+        again = forward(plan, replace(call, order=order))
+        assert all(np.array_equal(a.view(np.uint8), b.view(np.uint8)) for a, b in zip(found, again, strict=True))
+
+
+@pytest.mark.parametrize("lengths", [(260, 131, 1, 0), (260, 260, 260, 260), (200, 260, 193, 230)])
+def test_teams_over_pages(lengths: tuple[int, ...]) -> None:
+    """Latents in pages have the bits of contiguous ones, and what isn't in use is NaN."""
+    plan = hopper(CAUSAL, (576, 512))
+    arrays = cache(plan, 1, lengths)
+    q = np.random.default_rng(1).standard_normal((4, 128, 1, 576), np.float32).astype(arrays["k"].dtype)
+    arrays = as_latents(arrays | {"q": q}, 512)
+    call = Call(**arrays, blocks=16, multiprocessors=16)
+    judge(plan, call)
+    paged = replace(call, **as_latents(in_pages(arrays, 64), 512))
+    for x, y in zip(forward(plan, call), forward(replace(plan, paged=True), paged), strict=True):
+        np.testing.assert_array_equal(x.view(np.uint8), y.view(np.uint8))

@@ -3,7 +3,8 @@ serve."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from bisect import bisect
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -106,26 +107,57 @@ def test_products_read_what_has_come() -> None:
         assert made["output"].columns == made["own_output"].columns == columns
 
 
+def shares(problem: Problem, tiles: list[int], multiprocessors: int = 132) -> list[tuple[int, int, int]]:
+    """Of each team thread blocks, the most units that one has, and how many items are cut; `tiles` of each sequence."""
+    facts = facts_of(first("forward", (576, 512)))
+    units = [own for own in tiles for _ in range(facts.items(problem) // problem.batch)]
+    alike = len(set(tiles)) == 1
+    found = []
+    for laid in facts.laid_out(problem, units, multiprocessors, multiprocessors, alike=alike):
+        begins, ends = laid.runs.begins(), list(accumulate(laid.units))
+        inside = [bisect(ends, begin) for begin in begins[1:-1] if begin not in ends]
+        found.append((len(begins) - 1, max(b - a for a, b in pairwise(begins)), len(set(inside))))
+    return found
+
+
 @pytest.mark.parametrize(
-    ("batch", "q_len", "kv_len", "parts"),
+    ("batch", "q_len", "tiles", "expected"),
     [
-        (1, 1, 32768, 66),
-        (16, 1, 8192, 4),
-        (64, 1, 4096, 1),
-        (16, 2, 8192, 2),
-        (50, 1, 4096, 0),
-        (2, 1, 129, 3),
-        (90, 1, 64, 0),
+        (1, 1, 512, (64, 8, 1)),  # 66 thread blocks have 8 tiles each; the last two none
+        (16, 1, 128, (64, 32, 16)),
+        (64, 1, 64, (64, 64, 0)),
+        (128, 1, 64, (64, 128, 0)),  # two sequences each
+        (16, 2, 128, (32, 64, 16)),
+        (50, 1, 64, (66, 49, 50)),  # a whole one each took 16 tiles longer
+        (90, 1, 1, (45, 2, 0)),
     ],
 )
-def test_thread_blocks_have_one_part_each_where_that_costs_little(
-    batch: int, q_len: int, kv_len: int, parts: int
+@pytest.mark.parametrize("cached", [False, True])
+def test_teams_cut_items_that_are_alike_in_parts_of_one_each(
+    batch: int, q_len: int, tiles: int, expected: tuple[int, int, int], cached: bool
 ) -> None:
+    """Blocks, units and cut items of each of as many teams as blocks of 64 rows, whoever knows the lengths."""
+    problem = Problem(batch, 128, 1, q_len, 64 * tiles, 576, 512, cached=cached)
+    assert shares(problem, [tiles] * batch) == [expected] * (2 * q_len)
+
+
+def test_teams_cut_items_that_differ() -> None:
+    """A part has one item where runs get little longer by that; else runs are equal."""
+    problem = Problem(32, 128, 1, 1, 32768, 576, 512, cached=True)
+    assert shares(problem, [512] + [16] * 31) == [(63, 16, 1)] * 2
+    assert shares(problem, [64, 61] * 16) == [(64, 32, 32)] * 2
+    assert shares(problem, [90, 50] * 16) == [(66, 34, 32)] * 2
+
+
+def test_no_teams_where_rows_see_other_keys_or_many_would_be_idle() -> None:
     facts = facts_of(first("forward", (576, 512)))
-    problem = Problem(batch, 128, 1, q_len, kv_len, 576, 512)
-    shared = facts.shared_out(problem, 132)
-    assert shared["item_parts"] == max(parts, 1)
-    runs = facts.runs(problem, 10**6, facts.items(problem), 132, 132, alike=True)
-    assert runs.parts == (parts * facts.items(problem) if parts else 132)
-    cached = facts.shared_out(replace(problem, cached=True), 132)
-    assert (cached["item_parts"], cached["fewer_runs"]) == (1, 132)
+    for problem, multiprocessors, expected in (
+        (Problem(4, 128, 1, 1, 4096, 576, 512), 132, (2, 4)),
+        (Problem(4, 64, 1, 1, 4096, 576, 512), 132, (1, 4)),
+        (Problem(4, 128, 1, 100, 4096, 576, 512), 132, (1, -1)),
+        (Problem(4, 128, 1, 1, 4096, 576, 512, packed=True), 132, (1, -1)),
+        (Problem(4, 128, 1, 25, 4096, 576, 512), 132, (1, 4)),  # 50 blocks of rows: 32 of 132 would be idle
+        (Problem(4, 128, 1, 1, 4096, 576, 512), 1, (1, 4)),
+    ):
+        shared = facts.shared_out(problem, multiprocessors)
+        assert (shared["teams"], shared["run_slack"]) == expected
