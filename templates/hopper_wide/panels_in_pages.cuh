@@ -16,7 +16,7 @@ __device__ __forceinline__ void tma_load_columns(unsigned target, const TensorMa
         if (!in_pool(params, place)) place = {0, params.page_rows};
 #pragma unroll 1
         for (int panel = first; panel < end; ++panel)
-            tma_load(target + (panel - first) * ROWS * 128 + row * 128, map, barrier, panel * 64, place.row, head,
-                     coordinate(place.page, page_stride));
+            load_panel(target + (panel - first) * ROWS * 128 + row * 128, map, barrier, panel, place.row, head,
+                       coordinate(place.page, page_stride));
     }
 }

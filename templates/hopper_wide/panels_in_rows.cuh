@@ -9,5 +9,5 @@ __device__ __forceinline__ void tma_load_columns(unsigned target, const TensorMa
     const int head = coordinate(work.head, head_stride), batch = coordinate(kv_batch(params, work), batch_stride);
 #pragma unroll 1
     for (int panel = first; panel < end; ++panel, target += ROWS * 128)
-        tma_load(target, map, barrier, panel * 64, work.kv_start + key, head, batch);
+        load_panel(target, map, barrier, panel, work.kv_start + key, head, batch);
 }

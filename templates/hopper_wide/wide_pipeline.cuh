@@ -30,10 +30,10 @@ struct WidePipeline {
     __device__ __forceinline__ unsigned full(int part, int stage) const { return base + 8 * (part * STAGES + stage); }
     __device__ __forceinline__ unsigned empty(int part, int stage) const { return base + 8 * ((PARTS + part) * STAGES + stage); }
 
-    /// By one thread. Four warps leave a part together.
+    /// By one thread. Four warps leave a part together, of each thread block of a cluster.
     __device__ __forceinline__ void init() const {
 #pragma unroll 1
-        for (int i = 0; i < BARRIERS; ++i) barrier_init(base + 8 * i, i < BARRIERS / 2 ? 1 : 4);
+        for (int i = 0; i < BARRIERS; ++i) barrier_init(base + 8 * i, i < BARRIERS / 2 ? 1 : 4 * Cluster::blocks());
         barrier_init_done();
     }
 

@@ -175,6 +175,16 @@ class HopperWide(Decode):
         some = self._few_queries(problem) and 1 < teams <= multiprocessors
         return teams if some and idle * _BUSY_FOR_IDLE <= multiprocessors else 1
 
+    @property
+    def uses_clusters(self) -> bool:
+        """Where heads see the same keys; but not beside searches: `documents` of 512:512 would spill 72 bytes."""
+        return self.knows_tiles
+
+    def paired(self, problem: Problem, multiprocessors: int) -> bool:
+        """Those of two teams, where all rows see the same keys: both go through the same tiles then."""
+        same = problem.q_len == 1 and self.uses_clusters
+        return same and self._teams(problem, multiprocessors) % 2 == multiprocessors % 2 == 0
+
     def laid_out(
         self, problem: Problem, units: Sequence[int], multiprocessors: int, blocks: int, *, alike: bool
     ) -> Iterator[LaidOut]:
