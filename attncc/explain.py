@@ -25,6 +25,7 @@ from .kernels.decode.facts import Decode
 from .kernels.helpers.tile_lists import TileLists
 from .kernels.live_tiles import most_tiles
 from .kernels.registry import facts_of, forward_facts, kinds
+from .kernels.unified_max import told
 from .problem import Problem
 from .problem.masks import bind_mask
 from .runtime.call.splits import choose_splits
@@ -80,6 +81,10 @@ class Explanation:
         return way_out(self.plan, self.problem)
 
     @property
+    def row_maxima(self) -> str:
+        return told(self.plan)
+
+    @property
     def shared_memory(self) -> dict[str, int]:
         """Bytes by part."""
         return legality.shared_memory(self.plan)
@@ -120,6 +125,7 @@ class Explanation:
             "computed_pairs": self.computed_pairs,
             "useful_flops": self.useful_flops,
             "tiles": self.way_out,
+            "row_maxima": self.row_maxima,
             "partial_tiles": list(self.partial_tiles),
             "orders": [{**asdict(order), "seconds": order.roofline.seconds} for order in self.orders],
             "shared_memory": self.shared_memory,

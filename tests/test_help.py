@@ -108,6 +108,10 @@ BY_HAND: dict[str, list[tuple[str, str]]] = {
     "A408_dense_mask": [("skip = always", "skip = auto")],
     "A408_floats_compared": [("skip = always", "skip = auto")],
     "A408_nothing_to_skip": [("skip = always", "skip = auto")],
+    "A416_unbounded_scores": [
+        (f"{of} {{\n    row_max = unified", f"{of} {{\n    row_max = auto")
+        for of in ("capped on sm_90a", "steep on sm_90a", "clamped on sm_80")
+    ],
     "A409_kv_outer_split": [("split_kv = 4", "split_kv = 1")],
     "A412_hopper_on_ampere": [("family = hopper", "family = portable")],
 }

@@ -403,6 +403,7 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         yield f"               {line} alone leaves {count:,} of them partial"
     if len(partial) > MOST_LINES:
         yield f"               and {len(partial) - MOST_LINES} more lines leave no more each"
+    yield f"row maxima     {explained.row_maxima}"
     for prepass in input_prepasses(plan):
         found = ["min/max tables"] * (prepass.min_max_table is not None)
         found += ["whether it is nondecreasing"] * prepass.sorted_hint

@@ -68,7 +68,7 @@ def _origin(plan: KernelPlan) -> str:
 
 
 def _schedule(plan: KernelPlan) -> Iterator[str]:
-    knobs = [f"{name} = {'auto' if value is None else value}" for name, value in plan.knobs.items()]
+    knobs = [f"{name} = {'auto' if value is None else value}" for name, value in plan.shown_knobs.items()]
     yield "schedule"
     yield f"  {', '.join(knobs[:4])},"
     yield f"  {', '.join(knobs[4:])}"

@@ -26,6 +26,7 @@ from .guess import TILE_COST
 from .known_tiles import known_tiles
 from .registry import find, forward_facts, kinds, most_general, why_not
 from .settings import loop_set
+from .unified_max import bounds_used
 
 _OFTEN_UNSET = ("paged", "kv_dtype", "prefixed")  # of a build: what keys without it were kept by
 _MAY_PAY = 2  # times what fixed tiles may leave for windows to be tried
@@ -163,11 +164,13 @@ class Candidates:
     def _new_plan(self, choice: Choice) -> KernelPlan:
         build, grid_2d = self.build, self._grid_of(choice)
         rules, family = self._rules(choice, grid_2d), find(choice.family, build.pass_name)
-        early = family is not None and family.begins_early(self.variant, build)
-        of_build, of_tiles = asdict(build), asdict(choice)
-        return KernelPlan(
-            variant=self.variant, rules=rules, grid_2d=grid_2d, begins_early=early, **of_build, **of_tiles
-        )
+        derived = {
+            "rules": rules,
+            "grid_2d": grid_2d,
+            "begins_early": family is not None and family.begins_early(self.variant, build),
+            "score_bounds": bounds_used(self.variant, build, choice),
+        }
+        return KernelPlan(variant=self.variant, **derived, **asdict(build), **asdict(choice))
 
 
 def make_tiles_2d(tiles_1d: Candidates, schedule: Schedule | None = None) -> Candidates | None:

@@ -61,6 +61,7 @@ class Family(ABC):
     sizes: ClassVar[tuple[str, ...]] = ("block_q", "block_kv", "warps", "stages")
     # The head dims by which `attncc check` judges a schedule.
     judged_by: ClassVar[tuple[int, ...]] = (64, 128)
+    has_unified_max: ClassVar[bool] = False  # whether its kernels may have one maximum for all rows (unified_max.py)
     has_windows: ClassVar[bool] = False  # whether tiles of a 2-D grid may begin where a block of queries looks at first
 
     def searches(self, loop: str) -> bool:
@@ -78,6 +79,10 @@ class Family(ABC):
     def lacks_dims(self, build: Build, loop: str) -> str | None:
         """The same of head dims that the family has no tiles for, so that none can be asked about."""
         return self.lacks(build, loop) if build.is_wide else None
+
+    def gains_by_unified_max(self, build: Build) -> bool:
+        """Whether kernels that may have one are faster with it, as far as was measured."""
+        return False
 
     @abstractmethod
     def facts(self, plan: KernelPlan) -> Facts:

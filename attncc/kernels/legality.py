@@ -30,6 +30,7 @@ from .family import Where
 from .registry import facts_of, family_of, kinds
 from .settings import loop_of
 from .shared import shared_bytes
+from .unified_max import lacks as unified_max_lacks
 
 FRAGMENT_COLUMNS = 8  # of scores
 DROPOUT_KEYS = 32  # that share a counter of the random generator
@@ -61,7 +62,7 @@ def check(plan: KernelPlan, where: Where) -> None:
     """
     family, facts = family_of(plan), facts_of(plan)
     found = [*_combinations(plan, where), *family.misfits(plan, where), *_skipping(facts, where)]
-    found += _grid_2d(plan, where)
+    found += (*_grid_2d(plan, where), *_unified_max(plan, where))
     if plan.dtype != "fp64" and not found:
         found = [*_memory(facts, where), *_registers(facts, where)]
     if found:
@@ -228,6 +229,17 @@ def _skipping(facts: Facts, where: Where) -> Iterator[Diagnostic]:
             where("skip"),
             notes=tuple(f"{span}: {reason}" if span else reason for span, reason in lines) or (otherwise,),
             help="write `skip = auto`: tiles are skipped where that is proven, and the mask decides the rest",
+        )
+
+
+def _unified_max(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+    if plan.row_max == "unified" and plan.score_bounds is None:
+        yield Diagnostic(
+            "A416",
+            "`row_max = unified`, but no number can stand for the maximum of every row",
+            where("row_max"),
+            notes=(str(unified_max_lacks(plan.variant, plan.build, plan.family)),),
+            help="write `row_max = auto`",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import meaning, ranges
+from . import float_ranges, meaning, ranges
 from .record import Cuda, Function, OnBools, OnFloats, OnInts, Operator, Partial, Quantity, Type, Where
 
 _Two = tuple[Partial, Partial]
@@ -35,7 +35,10 @@ ARITHMETIC = (
         arity=2,
         infix="+",
         on_ints=OnInts(numpy=np.add, range=ranges.add, cuda=Cuda("+", "sum"), wraps=True),
-        on_floats=OnFloats(numpy=np.add, derivative=lambda a, b, value: (1.0, 1.0), cuda=Cuda("+", "sum"), cost=1),
+        on_floats=OnFloats(
+            numpy=np.add, derivative=lambda a, b, value: (1.0, 1.0), cuda=Cuda("+", "sum"), cost=1,
+            range=float_ranges.add,
+        ),
     ),
     Operator(
         name="sub",
@@ -43,7 +46,8 @@ ARITHMETIC = (
         infix="-",
         on_ints=OnInts(numpy=np.subtract, range=ranges.sub, cuda=Cuda("-", "difference"), wraps=True),
         on_floats=OnFloats(
-            numpy=np.subtract, derivative=lambda a, b, value: (1.0, -1.0), cuda=Cuda("-", "difference"), cost=1
+            numpy=np.subtract, derivative=lambda a, b, value: (1.0, -1.0), cuda=Cuda("-", "difference"), cost=1,
+            range=float_ranges.sub,
         ),
     ),
     Operator(
@@ -51,19 +55,28 @@ ARITHMETIC = (
         arity=2,
         infix="*",
         on_ints=OnInts(numpy=np.multiply, range=ranges.mul, cuda=Cuda("*", "product"), wraps=True),
-        on_floats=OnFloats(numpy=np.multiply, derivative=lambda a, b, value: (b, a), cuda=Cuda("*", "product"), cost=1),
+        on_floats=OnFloats(
+            numpy=np.multiply, derivative=lambda a, b, value: (b, a), cuda=Cuda("*", "product"), cost=1,
+            range=float_ranges.mul,
+        ),
     ),
     Operator(
         name="neg",
         arity=1,
         on_ints=OnInts(numpy=np.negative, range=ranges.neg, cuda=Cuda("-", "negated"), wraps=True),
-        on_floats=OnFloats(numpy=np.negative, derivative=lambda x, value: -1.0, cuda=Cuda("-", "negated"), cost=1),
+        on_floats=OnFloats(
+            numpy=np.negative, derivative=lambda x, value: -1.0, cuda=Cuda("-", "negated"), cost=1,
+            range=float_ranges.neg,
+        ),
     ),
     Operator(
         name="div",
         arity=2,
         infix="/",
-        on_floats=OnFloats(numpy=np.divide, derivative=_quotient, cuda=Cuda("/", "quotient"), cost=4),
+        on_floats=OnFloats(
+            numpy=np.divide, derivative=_quotient, cuda=Cuda("/", "quotient"), cost=4,
+            range=float_ranges.div,
+        ),
     ),
     Operator(name="floordiv", arity=2, infix="//", on_ints=OnInts(
         numpy=meaning.floordiv, range=ranges.floordiv, cuda=None, cost=6)),
@@ -89,7 +102,14 @@ OF_BOTH = (
         function=Function("x", "the absolute value"),
         torch=("abs", "absolute"),
         on_ints=OnInts(numpy=np.abs, range=ranges.absolute, cuda=Cuda("abs", "absolute"), wraps=True),
-        on_floats=OnFloats(numpy=np.abs, derivative=_sign, cuda=Cuda("fabsf", "absolute"), cost=1, never_negative=True),
+        on_floats=OnFloats(
+            numpy=np.abs,
+            derivative=_sign,
+            cuda=Cuda("fabsf", "absolute"),
+            cost=1,
+            never_negative=True,
+            range=float_ranges.absolute,
+        ),
     ),
     Operator(
         name="sign",
@@ -104,6 +124,7 @@ OF_BOTH = (
             derivative=lambda x, value: 0.0,
             cuda=Cuda("sign", "sign_value", "common/rounding.cuh"),
             cost=4,
+            range=float_ranges.sign,
         ),
     ),
     Operator(
@@ -111,14 +132,18 @@ OF_BOTH = (
         arity=2,
         function=Function("a, b, ...", "the least", 2, None),
         on_ints=OnInts(numpy=np.minimum, range=ranges.least, cuda=Cuda("min", "smaller")),
-        on_floats=OnFloats(numpy=np.fmin, derivative=_minimum, cuda=Cuda("fminf", "smaller"), cost=1),
+        on_floats=OnFloats(
+            numpy=np.fmin, derivative=_minimum, cuda=Cuda("fminf", "smaller"), cost=1, range=float_ranges.least
+        ),
     ),
     Operator(
         name="max",
         arity=2,
         function=Function("a, b, ...", "the greatest", 2, None),
         on_ints=OnInts(numpy=np.maximum, range=ranges.greatest, cuda=Cuda("max", "larger")),
-        on_floats=OnFloats(numpy=np.fmax, derivative=_maximum, cuda=Cuda("fmaxf", "larger"), cost=1),
+        on_floats=OnFloats(
+            numpy=np.fmax, derivative=_maximum, cuda=Cuda("fmaxf", "larger"), cost=1, range=float_ranges.greatest
+        ),
     ),
 )
 
@@ -158,6 +183,7 @@ LOGIC = (
             derivative=lambda condition, a, b, value: (None, Where(condition, 1.0), Where(condition, 1.0, holds=False)),
             cuda=None,
             cost=1,
+            range=float_ranges.FloatRange.join,
         ),
         on_bools=OnBools(numpy=np.where, cuda=None),
     ),

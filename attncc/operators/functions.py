@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from . import meaning
+from .float_ranges import increasing, of_gate, of_wave
 from .record import Cuda, Function, OnFloats, Operator, Quantity, Type
 
 
@@ -42,6 +43,7 @@ RECORDS = (
             cuda=Cuda("expf", "exponential"),
             cost=6,
             never_negative=True,
+            range=increasing(np.exp),
         ),
     ),
     Operator(
@@ -55,6 +57,7 @@ RECORDS = (
             cuda=Cuda("exp2f", "exponential"),
             cost=4,
             never_negative=True,
+            range=increasing(np.exp2),
         ),
     ),
     Operator(
@@ -67,6 +70,7 @@ RECORDS = (
             derivative=lambda x, value: 1.0 / x,
             cuda=Cuda("logf", "logarithm"),
             cost=8,
+            range=increasing(np.log, 0.0),
         ),
     ),
     Operator(
@@ -79,6 +83,7 @@ RECORDS = (
             derivative=lambda x, value: 1 / math.log(2) / x,
             cuda=Cuda("log2f", "logarithm"),
             cost=8,
+            range=increasing(np.log2, 0.0),
         ),
     ),
     Operator(
@@ -91,6 +96,7 @@ RECORDS = (
             derivative=lambda x, value: 1.0 - value * value,
             cuda=Cuda("tanh_branchless", "hyperbolic", "common/functions.cuh"),
             cost=12,
+            range=increasing(np.tanh),
         ),
     ),
     Operator(
@@ -104,6 +110,7 @@ RECORDS = (
             cuda=Cuda("sigmoid", "sigmoid_value", "common/functions.cuh"),
             cost=10,
             never_negative=True,
+            range=increasing(meaning.sigmoid),
         ),
     ),
     Operator(
@@ -111,7 +118,13 @@ RECORDS = (
         arity=1,
         function=Function("x", "the error function"),
         torch=("erf",),
-        on_floats=OnFloats(numpy=meaning.erf, derivative=_erf_slope, cuda=Cuda("erff", "error"), cost=16),
+        on_floats=OnFloats(
+            numpy=meaning.erf,
+            derivative=_erf_slope,
+            cuda=Cuda("erff", "error"),
+            cost=16,
+            range=increasing(meaning.erf),
+        ),
     ),
     Operator(
         name="sqrt",
@@ -124,6 +137,7 @@ RECORDS = (
             cuda=Cuda("sqrtf", "root"),
             cost=8,
             never_negative=True,
+            range=increasing(np.sqrt, 0.0),
         ),
     ),
     Operator(
@@ -137,6 +151,7 @@ RECORDS = (
             cuda=Cuda("sine", "sine_value", "common/trigonometry.cuh"),
             cost=20,
             seldom=30,  # what large angles take
+            range=of_wave,
         ),
     ),
     Operator(
@@ -150,6 +165,7 @@ RECORDS = (
             cuda=Cuda("cosine", "cosine_value", "common/trigonometry.cuh"),
             cost=20,
             seldom=30,
+            range=of_wave,
         ),
     ),
     Operator(
@@ -163,6 +179,7 @@ RECORDS = (
             cuda=Cuda("softplus", "softplus_value", "common/activations.cuh"),
             cost=30,
             never_negative=True,
+            range=increasing(meaning.softplus),
         ),
     ),
     Operator(
@@ -175,6 +192,7 @@ RECORDS = (
             derivative=_silu_slope,
             cuda=Cuda("silu", "silu_value", "common/activations.cuh"),
             cost=12,
+            range=of_gate,
         ),
     ),
     Operator(
@@ -187,6 +205,7 @@ RECORDS = (
             derivative=_gelu_slope,
             cuda=Cuda("gelu", "gelu_value", "common/activations.cuh"),
             cost=30,
+            range=of_gate,
         ),
     ),
     Operator(
@@ -199,6 +218,7 @@ RECORDS = (
             derivative=_gelu_tanh_slope,
             cuda=Cuda("gelu_tanh", "gelu_value", "common/activations.cuh"),
             cost=18,
+            range=of_gate,
         ),
     ),
     Operator(

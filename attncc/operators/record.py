@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from .float_ranges import FloatRange
 from .ranges import Range
 
 
@@ -83,7 +84,8 @@ class OnFloats:
 
     `numpy` keeps the dtype of its arguments, float32 or float64. `derivative` takes the arguments and the value, and
     gives one partial derivative, or as many as there are arguments; None where the value is no float. `cost` counts
-    instructions, roughly; `seldom` those that few calls run. `never_negative`: no value is below 0.
+    instructions, roughly; `seldom` those that few calls run. `never_negative`: no value is below 0. `range` gives what
+    holds the values from what holds the arguments, but for a condition (float_ranges.py); None: nothing is known.
     """
 
     numpy: Callable[..., Any]
@@ -92,6 +94,7 @@ class OnFloats:
     cost: int
     seldom: int = 0
     never_negative: bool = False
+    range: Callable[..., FloatRange] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ LOOPS = ("q_outer", "kv_outer")
 MAX_SPLITS = 256  # of the keys of a row: the combine kernel has room for so many weights
 
 _KNOB = "knob"  # of the metadata of fields
+OPTIONAL = "optional"  # the same: left out of JSON, and of the texts of kernels, where they have their default
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,16 @@ class Knob:
 
 
 def _knob(
-    doc: str, words: tuple[str, ...] = (), numbers: tuple[int, int] | None = None, default: Value | None = None
+    doc: str,
+    words: tuple[str, ...] = (),
+    numbers: tuple[int, int] | None = None,
+    default: Value | None = None,
+    *,
+    optional: bool = False,
 ) -> Any:
     record = Knob(doc, words, numbers, default)
-    return field(default=MISSING if default is None else default, metadata={_KNOB: record})
+    metadata = {_KNOB: record} | ({OPTIONAL: True} if optional else {})
+    return field(default=MISSING if default is None else default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +76,13 @@ class Choice:
         ("auto", "always", "never", "lists", "in_kernel"),
         default="auto",
     )
+    row_max: str = _knob(
+        "what exponents are relative to: each row's running maximum, or one unified maximum for all rows, where scores "
+        "are proven to lie between two numbers",
+        ("auto", "running", "unified"),
+        default="auto",
+        optional=True,
+    )
     # No knob sets these.
     overlap: bool = True  # hopper: Q K^T of a tile runs beside P V of the one before
     low_register: bool = False  # backward: saves registers at the cost of time (few_registers.cuh)
@@ -76,3 +90,4 @@ class Choice:
 
 KNOBS: dict[str, Knob] = {item.name: item.metadata[_KNOB] for item in fields(Choice) if _KNOB in item.metadata}
 TILE_KNOBS = ("block_q", "block_kv", "warps")
+OPTIONAL_KNOBS = tuple(item.name for item in fields(Choice) if {_KNOB, OPTIONAL} <= set(item.metadata))

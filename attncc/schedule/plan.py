@@ -8,7 +8,7 @@ from ..analysis.grid_2d import Grid2D
 from ..analysis.rules import TileRules
 from ..ir import Variant
 from ..problem.facts import OUT_DTYPES
-from .choice import KNOBS, Choice
+from .choice import KNOBS, OPTIONAL, OPTIONAL_KNOBS, Choice
 
 # Element sizes in bytes; fp64 exists on the CPU executor alone.
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "e4m3": 1}
@@ -71,9 +71,6 @@ class Build:
         return padded(self.head_dim), padded(self.value_head_dim)
 
 
-OPTIONAL = "optional"  # of the metadata of fields: left out of JSON where they have their default
-
-
 @dataclass(frozen=True)
 class KernelPlan(Choice):
     """One kernel: a variant, what it is asked for (`Build`), and how it runs, which stands by name (`Choice`).
@@ -102,6 +99,8 @@ class KernelPlan(Choice):
     # Keys of the calls that it serves, both ends included; None: of all that no plan of its pass is for. Left out of
     # JSON then.
     lengths: tuple[int, int] | None = field(default=None, metadata={OPTIONAL: True})
+    # Between which all scores lie, in natural units: of kernels that have a unified maximum, which stands on it.
+    score_bounds: tuple[float, float] | None = field(default=None, metadata={OPTIONAL: True})
 
     @property
     def build(self) -> Build:
@@ -113,6 +112,12 @@ class KernelPlan(Choice):
     def knobs(self) -> dict[str, int | str | None]:
         """What runs, by the knob of a schedule that sets it; None is decided at each launch."""
         return {name: getattr(self, name) for name in KNOBS}
+
+    @property
+    def shown_knobs(self) -> dict[str, int | str | None]:
+        """The same without the optional ones that have their default."""
+        hidden = {name for name in OPTIONAL_KNOBS if self.knobs[name] == KNOBS[name].default}
+        return {name: value for name, value in self.knobs.items() if name not in hidden}
 
     @property
     def element_bytes(self) -> int:

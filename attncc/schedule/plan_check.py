@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from math import isfinite
 
 from ..analysis.rules import sorted_name
 from ..ir import (
@@ -72,8 +73,13 @@ def check_plan(plan: KernelPlan) -> None:
         first, last = plan.lengths
         _require(plan.pass_name in BY_LENGTH and 0 < first <= last <= MAX_LENGTH, "a range of lengths")
     _require(plan.kv_dtype is None or _has_cache_dtype(plan), "`kv_dtype`")
+    _require(plan.score_bounds is None or _bounds_scores(plan.score_bounds, plan.variant), "`score_bounds`")
     _check_grid(plan)
     _check_rules(plan)
+
+
+def _bounds_scores(bounds: tuple[float, float], variant: Variant) -> bool:
+    return all(map(isfinite, bounds)) and bounds[0] <= bounds[1] and variant.normalize == "softmax"
 
 
 def _require(holds: bool, what: str) -> None:

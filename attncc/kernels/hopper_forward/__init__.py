@@ -20,6 +20,7 @@ class HopperForwardFamily(Family):
         "decode": "the decode pass: the rows of its tiles are of several heads, no box of memory that TMA could load"
     }
     has_windows = True
+    has_unified_max = True
     sizes = ("block_q", "block_kv", "stages")  # warps follow from the rows
     helpers = (combine.needed, tile_lists.needed, transposition.needed, min_max_table.needed, append.needed)
 
@@ -29,6 +30,11 @@ class HopperForwardFamily(Family):
         if loop != "q_outer":
             return f"`loop = {loop}`: its warps hold O in registers while they go over the keys"
         return None
+
+    def gains_by_unified_max(self, build: Build) -> bool:
+        """At 128 columns 1.034 to 1.042 x as fast, at 64 0.988 x (docs/notebook/2026-11-unified-max.md); others aren't
+        timed."""
+        return 96 < max(build.padded_head_dims) <= 128
 
     def facts(self, plan: KernelPlan) -> HopperForward:
         return HopperForward(plan)

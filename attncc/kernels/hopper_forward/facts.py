@@ -11,6 +11,7 @@ from ..hopper.panels import PANEL_BYTES, STEP_BYTES, WARPGROUP_ROWS, WARPGROUP_W
 from ..pages import fits_boxes
 from ..products import Product
 from ..shared import Parts
+from ..unified_max import unified_exponent
 
 # Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
 # in steps of 8, and needs more where loop bounds are read from inputs, or V is transposed and tiles have info,
@@ -119,7 +120,9 @@ class HopperForward(ForwardFacts):
     def maximum(self) -> str:
         """How probabilities are kept within their type. The maxima of earlier tiles stay (`stale`), and a tile's
         sum tells whether they are still valid. But e4m3 ends at 448: with much to do above 128 columns, exponents are
-        bounded first."""
+        bounded first. Where scores are proven bounded, one number may stand for all maxima (`unified`)."""
+        if self.plan.score_bounds is not None:
+            return "unified"
         bounded = self.plan.dtype == "e4m3" and self.plan.padded_value_head_dim > 128 and not self.is_low_pressure
         return "bounded" if bounded else "stale"
 
@@ -155,8 +158,14 @@ class HopperForward(ForwardFacts):
 
     @property
     def normalizer(self) -> str:
-        stale = self.plan.variant.normalize == "softmax" and self.maximum == "stale"
-        return "stale_max_softmax" if stale else super().normalizer
+        if self.plan.variant.normalize != "softmax" or self.maximum == "bounded":
+            return super().normalizer
+        return f"{self.maximum}_max_softmax"
+
+    @property
+    def unified_max(self) -> str:
+        """What stands for the maximum of every row: an exponent, as a literal."""
+        return f"{unified_exponent(self.plan):.6f}f"
 
     @property
     def products(self) -> dict[str, Product]:
