@@ -163,14 +163,16 @@ class Candidates:
 
     def _new_plan(self, choice: Choice) -> KernelPlan:
         build, grid_2d = self.build, self._grid_of(choice)
-        rules, family = self._rules(choice, grid_2d), find(choice.family, build.pass_name)
-        derived = {
-            "rules": rules,
-            "grid_2d": grid_2d,
-            "begins_early": family is not None and family.begins_early(self.variant, build),
-            "score_bounds": bounds_used(self.variant, build, choice),
-        }
-        return KernelPlan(variant=self.variant, **derived, **asdict(build), **asdict(choice))
+        family = find(choice.family, build.pass_name)
+        return KernelPlan(
+            variant=self.variant,
+            rules=self._rules(choice, grid_2d),
+            grid_2d=grid_2d,
+            begins_early=family is not None and family.begins_early(self.variant, build),
+            score_bounds=bounds_used(self.variant, build, choice),
+            **asdict(build),
+            **asdict(choice),
+        )
 
 
 def make_tiles_2d(tiles_1d: Candidates, schedule: Schedule | None = None) -> Candidates | None:
