@@ -52,7 +52,7 @@ def changed(monkeypatch: pytest.MonkeyPatch, **pieces: str) -> None:
             text = text.replace(globals()[name], other)
         return replace(source, text=text)
 
-    monkeypatch.setattr(attention, "render", cut)
+    monkeypatch.setattr(attention, "rendered", cut)
 
 
 def bits(results: tuple[Any, Any]) -> list[bytes]:
