@@ -222,3 +222,16 @@ def refused() -> Iterator[tuple[str, str, Given, str]]:
 ROWS_BY_NAME = {name: Row(variant, given) for name, variant, given in used()}
 ROWS_BY_NAME |= {name: Row(variant, given, code) for name, variant, given, code in refused()}
 ARGUMENTS = {name for row in ROWS_BY_NAME.values() for name in row.given} - {"q", "k", "v", "slope", "ancestors"}
+
+
+def tensor(value: Any) -> Any:
+    """torch's tensor of an array's memory, for each array of a tuple; all else as it is."""
+    import torch
+
+    if isinstance(value, tuple):
+        return tuple(map(tensor, value))
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.name == "float8_e4m3fn":
+        return torch.from_numpy(value.view(np.uint8)).view(torch.float8_e4m3fn)
+    return torch.from_numpy(value)

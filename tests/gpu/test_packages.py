@@ -20,7 +20,7 @@ from attncc.diagnostics import AttnccError
 from attncc.package import VariantPackage, prepare, write, write_hf_kernel
 from attncc.runtime.store.package_store import PackageStore
 from tests.devices import cuda
-from tests.serving_calls import BUILDS, ROWS_BY_NAME, SPEC, VARIANTS, Row
+from tests.serving_calls import BUILDS, ROWS_BY_NAME, SPEC, VARIANTS, Row, tensor
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -62,16 +62,6 @@ for name, variant, given, wanted in torch.load({calls!r}):
 assert not differing, differing
 print("good")
 """
-
-
-def tensor(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(map(tensor, value))
-    if not isinstance(value, np.ndarray):
-        return value
-    if value.dtype.name == "float8_e4m3fn":
-        return torch.from_numpy(value.view(np.uint8)).view(torch.float8_e4m3fn)
-    return torch.from_numpy(value)
 
 
 def on_gpu(value: Any) -> Any:

@@ -13,7 +13,7 @@ from attncc.analysis.cost.roofline import DEVICES
 from attncc.analysis.mask.tiles import analyse
 from attncc.balance import balance
 from attncc.explain import capacity
-from attncc.kernels.decode.facts import _AGAIN, Decode
+from attncc.kernels.decode.facts import _AGAIN, _ROW_PADDING, Decode
 from attncc.kernels.registry import facts_of
 from attncc.runtime.call.decode_launch import decode_grid
 from attncc.schedule.plan import KernelPlan
@@ -92,3 +92,8 @@ def test_one_number_of_splits_waits_for_the_longest() -> None:
 def test_host_and_kernel_cut_heads_by_the_same_number() -> None:
     text = resources.read("templates", "scheduler", "head_runs.cuh")
     assert re.findall(r"constexpr int AGAIN = (\d+);", text) == [str(_AGAIN)]
+
+
+def test_host_and_kernel_pad_rows_alike() -> None:
+    text = resources.read("templates", "decode", "merge_rows.cuh")
+    assert re.findall(r"PITCH = COLUMNS \+ (\d+);", text) == [str(_ROW_PADDING)]

@@ -10,8 +10,11 @@ from ..algebra.algebra import Algebra
 from ..algebra.canonical import Canonical
 from ..grid_2d import Grid2D
 
-LARGE = 300  # nodes of the form of a large mask. Those of the library have 116 at most
-_KEPT = 16  # variants whose forms are remembered: those of a large mask take some MB
+# Nodes of the normal form from which a mask is large: the analysis of one size of tiles takes 0.1 s of a core or more
+# then, and commands ask for some ten (docs/notebook/2026-11-trust.md). Larger tiles have coarser rules: fewer tiles
+# may be found empty, and results are the same.
+LARGE = 300
+_KEPT = 16  # variants whose forms are remembered: a large one takes some MB
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ _ROW_KEYS = 64  # of tiles of one row. What is asked of them are bounds in keys,
 _MOST_PAIRS = 4096  # of limits that are compared, to tell whether a row keeps some key
 _MOST_DEEP = 48  # levels of what rules say of a tile: deeper ones take the CUDA compiler minutes
 _MOST_SEARCHES = 16  # by the bounds of a block: each is some hundred instructions in every kernel, and takes turns
-_COMMON_BLOCK = 256  # whose rules serve all tiles of a large mask
+_COMMON_BLOCK = 256  # whose rules serve all tiles of a large mask: no default tile is larger
 _MOST_READ = 64  # entries of inputs, by the test of a tile: in a small one each lookup is exact, but there may be many
 
 

@@ -40,7 +40,7 @@ _AGAIN = 4
 ANY_NUMBER = 1e30  # of parts: more than there are ever
 _FLOAT_BYTES, _ALIGNMENT = 4, 128
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
-_PITCH_BESIDES = 8  # floats of a row of O, besides its columns
+_ROW_PADDING = 8  # floats, of a row of O in shared memory: as in `MergeRoom` (merge_rows.cuh)
 
 
 class Runs(NamedTuple):
@@ -174,7 +174,7 @@ class Decode(PortableForward):
     def _merged_bytes(self) -> int:
         """Of the rows of all warps; of a row of one part, with what is known of its other parts (merge_rows.cuh)."""
         plan = self.plan
-        out = plan.stored_value_head_dim + _PITCH_BESIDES
+        out = plan.stored_value_head_dim + _ROW_PADDING
         parts = MOST_BLOCKS + MAX_SPLITS * plan.prefixed
         return max(plan.block_q * (out + _PART_FLOATS), parts * _PART_FLOATS + out) * _FLOAT_BYTES
 

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 # What a thread block's second part takes besides its own tiles, by times of an H200 (docs/notebook/2026-11-serving.md):
 # loads begin anew, its rows are stored and merged. In tiles, and for head dims 576 and 512, the only ones timed.
 _PART_TILES = 4
-_BUSY_FOR_IDLE = 10  # multiprocessors that work, for each that teams may leave idle. An estimate
+# Multiprocessors that work for each that teams leave idle, at least. A guess: only two teams were timed, and 132
+# multiprocessors leave none over. It changes times, not results.
+_BUSY_FOR_IDLE = 10
 _MANY_KEYS = 4096  # the fewest that both kernels were timed with at 16 rows
 
 

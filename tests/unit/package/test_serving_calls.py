@@ -37,7 +37,7 @@ from attncc.runtime.store import loaded_kernels
 from attncc.schedule.plan import KernelPlan
 from attncc.settle import Settled
 from tests import serving_calls
-from tests.serving_calls import BUILDS, ROWS_BY_NAME, SPEC, VARIANTS, Row
+from tests.serving_calls import BUILDS, ROWS_BY_NAME, SPEC, VARIANTS, Row, tensor
 from tests.unit.package import made
 from tests.unit.runtime.fakes import FakeCuda
 
@@ -209,15 +209,6 @@ def launched_by(function: Any, row: Row, structs: Structs, target: str, monkeypa
 
     cuda = gpu(structs, target, monkeypatch)
     monkeypatch.setitem(arrays.known_frameworks, torch.Tensor, OnGpu())
-
-    def tensor(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(tensor, value))
-        if not isinstance(value, np.ndarray):
-            return value
-        if value.dtype.name == "float8_e4m3fn":
-            return torch.from_numpy(value.view(np.uint8)).view(torch.float8_e4m3fn)
-        return torch.from_numpy(value)
 
     q, k, v, given = row.operands()
     try:
