@@ -126,7 +126,7 @@ def _readers(pieces: Sequence[_Piece]) -> frozenset[str]:
 def _without(text: str, piece: _Piece, functions: Set[str], readers: Set[str]) -> str:
     parts, end = [], 0
     for call in piece.calls:
-        if call.is_of(functions) and readers.issuperset(_CALLED.findall(call.condition)):
+        if call.is_of(functions) and readers >= set(_CALLED.findall(call.condition)):
             parts.append(text[end : call.start])
             end = call.end
     return "".join([*parts, text[end:]]) if parts else text

@@ -127,9 +127,9 @@ def _squeezed(text: str) -> str:
     nothing in empty braces, no blanks at the ends of lines."""
     text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
     text = re.sub(r"\{\n\n+", "{\n", text)
-    text = re.sub(r"^(// ---- \S+\n)\n+", r"\1", text, flags=re.M)
+    text = re.sub(r"(// ---- (?<=^// ---- )\S+\n)\n+", r"\1", text, flags=re.M)
     text = re.sub(r"\n\n+(?= *\};?\n)", "\n", text)
-    text = re.sub(r"(?<=[) ])\{\n *\}", "{}", text)
+    text = re.sub(r"\{(?<=[) ]\{)\n *\}", "{}", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
 
 

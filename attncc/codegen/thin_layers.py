@@ -92,7 +92,7 @@ def _is_hidden(name: str, text: str) -> bool:
     return any(name in found for part in around for found in LOCAL.findall(part))
 
 
-@lru_cache(maxsize=256)  # leaf files are the same in all kernels
+@lru_cache(maxsize=1024)  # leaf files are the same in all kernels, but for empty calls
 def _functions(piece: str) -> tuple[_Function, ...]:
     """Those that a leaf file defines, or what stands between two."""
     code = _COMMENT.sub("", piece)

@@ -104,7 +104,7 @@ def _read(text: str) -> _Piece:
     return _Piece(source.lines, _items(source, 0, len(source.lines), ""))
 
 
-_read_leaf = lru_cache(maxsize=256)(_read)  # there are 120
+_read_leaf = lru_cache(maxsize=1024)(_read)  # there are 120, each with or without some of its calls
 
 
 def _reachable(items: Sequence[_Item], idle: set[str]) -> set[_Item]:
