@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attncc.analysis.rules import sorted_name
-from attncc.codegen.render import render_helper
 from attncc.kernels.decode.facts import Decode
 from attncc.kernels.helpers import combine, tile_lists, transposition
 from attncc.kernels.helpers import min_max_table as min_max_table_kernel
@@ -30,7 +29,7 @@ from attncc.problem.facts import KERNEL_DTYPES
 from attncc.problem.inputs import merged
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
-from tests.emulator.sources import rendered
+from tests.emulator.sources import rendered, rendered_helper
 
 Array = NDArray[Any]
 THREAD_BLOCKS = 3  # of kernels that are persistent
@@ -144,7 +143,7 @@ def _forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     lists = np.full(_list_words(plan, call, values), 2**64 - 1, np.uint64)
     if facts_of(plan).tile_lists:
         values["tile_lists"] = lists.ctypes.data
-        kernel.run(render_helper(tile_lists.kernel(forward_facts(plan))), facts_of(plan).parameters(), values, 2)
+        kernel.run(rendered_helper(tile_lists.kernel(forward_facts(plan))), facts_of(plan).parameters(), values, 2)
     if facts_of(plan).persistent:
         width, q_columns, kv_columns = plan.tile_columns
         keys = box_rows(plan.block_kv, problem_of(plan, call)), width, kv_columns
@@ -163,7 +162,7 @@ def _forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     del held
     if call.splits > 1:
         helper = combine.kernel(plan)
-        source = render_helper(helper)
+        source = rendered_helper(helper)
         values |= {"batch": values["outer"], "value_head_dim": plan.value_head_dim}
         kernel.run(source, helper.parameters, values, 3)
     return out, lse
@@ -176,7 +175,7 @@ def transposed(plan: KernelPlan, call: Call, values: Values, value_map: bytes) -
     if call.ahead:
         values["values_ahead"] = tiles.ctypes.data
         helper = transposition.kernel(forward_facts(plan))
-        kernel.run(render_helper(helper), helper.parameters, values, THREAD_BLOCKS, value_map)
+        kernel.run(rendered_helper(helper), helper.parameters, values, THREAD_BLOCKS, value_map)
     return tiles
 
 
@@ -311,7 +310,7 @@ def prepass_results(plan: KernelPlan, call: Call) -> dict[str, Array]:
             values["holds"] = holds.ctypes.data
             found[sorted_name(prepass.input)] = holds if call.q_offset is None else np.zeros_like(holds)
         helper = min_max_table_kernel.kernel(dtype, plan.target)
-        kernel.run(render_helper(helper), helper.parameters, values, 2)
+        kernel.run(rendered_helper(helper), helper.parameters, values, 2)
     return found
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attncc.codegen.render import render_helper
 from attncc.kernels.helpers import delta as delta_kernel
 from attncc.kernels.helpers import dq_sum as dq_sum_kernel
 from attncc.kernels.helpers import exact_sum, sink_gradient
@@ -27,7 +26,7 @@ from tests.emulator.attention import (
     tensor_map,
     tensors,
 )
-from tests.emulator.sources import rendered
+from tests.emulator.sources import rendered, rendered_helper
 
 ROW_BLOCK = 16
 DQ_CONSUMER_WARPS = 4
@@ -85,7 +84,7 @@ def backward(
     if facts_of(plan).learned_sink is not None:
         sums.add_sink(values)
     if dq_plan is None:
-        source = render_helper(dq_sum_kernel.kernel(facts_of(plan)))
+        source = rendered_helper(dq_sum_kernel.kernel(facts_of(plan)))
         known = sizes(plan, call)
         factor = known["scale"] if facts_of(plan).scales_dq_sum else 1
         blocks = facts_of(plan).kv_blocks(problem_of(plan, call))
@@ -127,7 +126,7 @@ class Sums:
         values |= {f"{name}_stride_{axis}": 0 for name in ("sink", "gradient") for axis in ("batch", "head")}
         values |= {"sink_stride_head": given.strides[0] // given.itemsize, "gradient_stride_head": 1, "group": 1}
         helper = sink_gradient.kernel(facts_of(self._plan))
-        kernel.run(render_helper(helper), helper.parameters, values, 2)
+        kernel.run(rendered_helper(helper), helper.parameters, values, 2)
 
     def rounded(self, name: str) -> Array:
         if not self._exact:
@@ -135,7 +134,7 @@ class Sums:
         out = np.full(self._shapes[name], np.nan, np.float32)
         values = {"sums": self.arrays[name].ctypes.data, "out": out.ctypes.data, "count": out.size}
         helper = exact_sum.kernel(facts_of(self._plan))
-        kernel.run(render_helper(helper), helper.parameters, values, 2)
+        kernel.run(rendered_helper(helper), helper.parameters, values, 2)
         return out
 
 
@@ -151,7 +150,7 @@ def delta(plan: KernelPlan, call: Call, results: Results, values: Values) -> Non
     """Runs the kernel of that name."""
     assert results.lse is not None
     helper = delta_kernel.kernel(facts_of(plan))
-    source = render_helper(helper)
+    source = rendered_helper(helper)
     rows = {"lse": results.lse.ctypes.data, "dlse": 0 if results.dlse is None else results.dlse.ctypes.data}
     values = values | sizes(plan, call) | rows
     row_blocks = values["outer"] * values["num_heads"] * values["row_blocks"]

@@ -2,7 +2,6 @@
 #define ATTNCC_DEVICE_ITSELF
 #include "device.hpp"
 
-#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -21,12 +20,13 @@ void fail(const char* what) {
 // -------------------------------------------------------------------- threads
 
 struct Copy { unsigned target; unsigned char data[16]; };
+using Place = void* [5];  // to go on at
+/// A stack for threads, one after the other; small, since each turn looks at all of them.
 struct Fiber {
-    ucontext_t start;
-    jmp_buf place;
-    bool begun, done;
+    Place place;
     const int* awaited;  // it goes on once this is no longer `seen`
     int seen;
+    bool begun, done;  // whether it has a place; whether its thread is at its end
     std::vector<Copy> issued;
     std::vector<std::vector<Copy>> groups;  // the oldest first
 };
@@ -36,7 +36,8 @@ int current;
 Index blockIdx, gridDim;
 static std::vector<Fiber> fibers;
 static std::vector<Warp> all_warps;
-static jmp_buf scheduler;
+static int threads_here;  // that run; there may be more fibers
+static Place scheduler;
 /// Of the thread blocks that run beside each other; all but those of a cluster run one after the other.
 struct Block {
     std::vector<unsigned char> memory;
@@ -52,9 +53,11 @@ static std::mt19937 generator;
 
 unsigned dice() { return generator(); }
 
-// Threads change by `_longjmp`, since `swapcontext` makes two system calls.
-void yield() {
-    if (_setjmp(fibers[current].place) == 0) _longjmp(scheduler, 1);
+// Threads change by the compiler's own jumps: `swapcontext` makes two system calls, and `longjmp` does what no thread here needs.
+// A function that sets a place may not jump itself.
+__attribute__((noinline)) [[noreturn]] static void go_to(Place& place) { __builtin_longjmp(place, 1); }
+__attribute__((noinline)) void yield() {
+    if (__builtin_setjmp(fibers[current].place) == 0) go_to(scheduler);
 }
 
 // Threads that wait get no turns: to take one is most of what an instruction costs here.
@@ -78,7 +81,7 @@ void meet(int& arrived, int& generation, int expected) {
 }
 void meet_warp() { meet(warps[current / 32].arrived, warps[current / 32].generation, 32); }
 void __syncthreads() { meet(blocks_here[block_rank].arrived, blocks_here[block_rank].generation, block_threads); }
-void meet_cluster() { meet(cluster_arrived, cluster_generation, fibers.size()); }
+void meet_cluster() { meet(cluster_arrived, cluster_generation, threads_here); }
 int cluster_size() { return blocks_here.size(); }
 
 /// What the thread that runs sees of its block.
@@ -150,7 +153,7 @@ static void finish_kernel_ahead() {
 
 void end_kernel_ahead() {
     if (ahead_is_over) return;
-    if (++waiting_for_ahead == (int)fibers.size()) finish_kernel_ahead();
+    if (++waiting_for_ahead == threads_here) finish_kernel_ahead();
     await_change(ahead_is_over, 0);
 }
 
@@ -237,24 +240,34 @@ void (*between_turns)() = [] {};
 static const size_t STACK = 1 << 18;  // bytes of a thread
 static void (*thread_body)();
 
-static void run_thread() {
-    thread_body();
-    fibers[current].done = true;
-    _longjmp(scheduler, 1);
+/// One thread after the other, each of its own block or kernel: a new fiber takes system calls.
+static void run_threads() {
+    for (;;) {
+        thread_body();
+        fibers[current].done = true;
+        yield();
+    }
 }
 
-static void start_thread(Fiber& fiber, char* stack) {
-    getcontext(&fiber.start);
-    fiber.start.uc_stack.ss_sp = stack;
-    fiber.start.uc_stack.ss_size = STACK;
-    makecontext(&fiber.start, run_thread, 0);
+/// On a stack of its own, from its beginning.
+__attribute__((noinline)) [[noreturn]] static void begin(Fiber& fiber) {
+    static std::vector<std::unique_ptr<char[]>> stacks;  // kept, as fibers are
+    stacks.emplace_back(new char[STACK]);
+    ucontext_t start;
+    getcontext(&start);
+    start.uc_stack.ss_sp = stacks.back().get();
+    start.uc_stack.ss_size = STACK;
+    makecontext(&start, run_threads, 0);
+    fiber.begun = true;
+    setcontext(&start);
+    fail("a thread can't begin");
 }
 
 /// Until the thread yields or ends.
 __attribute__((noinline)) static void resume(Fiber& fiber) {
-    if (_setjmp(scheduler) != 0) return;
-    if (std::exchange(fiber.begun, true)) _longjmp(fiber.place, 1);
-    setcontext(&fiber.start);
+    if (__builtin_setjmp(scheduler) != 0) return;
+    if (!fiber.begun) begin(fiber);
+    go_to(fiber.place);
 }
 
 void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster, unsigned order_of_blocks) {
@@ -264,9 +277,8 @@ void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsign
     thread_body = body;
     block_threads = threads;
     threads *= cluster;
-    static std::unique_ptr<char[]> stacks;  // kept: new memory costs more than all that a small kernel does
-    static int stacks_there = 0;
-    if (stacks_there < threads) stacks.reset(new char[STACK * (stacks_there = threads)]);
+    threads_here = threads;
+    if ((int)fibers.size() < threads) fibers.resize(threads);  // with those that have begun
     std::vector<int> firsts;
     for (int first = 0; first < blocks; first += cluster) firsts.push_back(first);
     if (order_of_blocks == 1) std::reverse(firsts.begin(), firsts.end());
@@ -275,14 +287,15 @@ void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsign
         first_block = first;
         blocks_here.assign(cluster, Block{std::vector<unsigned char>(shared_bytes + 1024, 0xff)});
         cluster_arrived = cluster_generation = 0;
-        fibers = std::vector<Fiber>(threads);
         all_warps.assign(threads / 32, Warp{});
         warps = all_warps.data();
         before_block();
         begin_kernel_ahead();
         std::vector<int> order;
         for (int thread = 0; thread < threads; ++thread) {
-            start_thread(fibers[thread], &stacks[STACK * thread]);
+            Fiber& fiber = fibers[thread];
+            fiber.awaited = nullptr, fiber.done = false;
+            fiber.issued.clear(), fiber.groups.clear();
             if (thread % 32 == 0) order.push_back(thread);
         }
         for (int left = threads, turns = 0; left > 0; ++turns) {

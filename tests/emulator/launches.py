@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attncc.codegen.render import render_helper
 from attncc.kernels.kernel_names import kernel_name
 from attncc.kernels.launched import helper_kernels
 from attncc.problem.facts import numpy_dtype
@@ -18,7 +17,7 @@ from attncc.runtime.frameworks.framework import by_key_head_axes
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
 from tests.emulator.attention import MAP_BYTES
-from tests.emulator.sources import rendered
+from tests.emulator.sources import rendered, rendered_helper
 from tests.unit.runtime.fakes import FakeArray, FakeCuda, FakeFramework
 
 Array = NDArray[Any]
@@ -96,7 +95,7 @@ class EmulatedCuda(FakeCuda):
         if launch.kernel in self._plans:
             source = rendered(self._plans[launch.kernel])
         else:
-            source = render_helper(self._helpers[launch.kernel])
+            source = rendered_helper(self._helpers[launch.kernel])
         memory = (*(item.memory for item in self._framework.kept), *self._allocated)
         with kernel.behind_kernel_ahead(*memory if launch.early else ()):
             kernel.run(source, tuple(self.structs[launch.kernel]), launch.params, launch.grid, maps)

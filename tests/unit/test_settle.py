@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from attncc import settle as module
-from attncc.codegen.render import KernelSource, render
+from attncc.codegen.render import KernelSource
 from attncc.diagnostics import AttnccError, Diagnostic
 from attncc.ir import Variant
 from attncc.kernels import known_tiles
@@ -23,6 +23,7 @@ from attncc.schedule.plan import Build
 from attncc.schedule.schedule import Schedule
 from attncc.settle import FEW_SPILLS, LONGEST_CODE, Settled, settle
 from tests.elf import image
+from tests.emulator.sources import rendered
 
 LOSS = "ptxas info : (C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized"
 Said = int | str | AttnccError  # of a candidate: bytes of spills, a message, or that it can't be compiled
@@ -47,12 +48,13 @@ class Compiler:
         self.ended: list[str] = []
         self._tiles: dict[str, str] = {}
         self._futures: dict[Any, str] = {}
+        monkeypatch.setattr(module, "render", rendered)  # most tests have the same candidates
         monkeypatch.setattr(module, "submit", self._submit)
         monkeypatch.setattr(module, "compiled", self._compiled)
         monkeypatch.setattr(module, "abandon", lambda future: self.ended.append(self._futures[future]))
 
     def knows(self, of: Candidates) -> None:
-        self._tiles |= {render(plan).text: plan.tiles for plan in of.plans()}
+        self._tiles |= {rendered(plan).text: plan.tiles for plan in of.plans()}
 
     def _submit(self, source: KernelSource, target: str) -> Future[Any]:
         future: Future[Any] = Future()
@@ -189,7 +191,7 @@ def test_other_candidates_are_tried_anew(compiler: Compiler, monkeypatch: pytest
     settled(compiler, candidates(family="hopper"), {first: 4})
 
     def changed(plan: Any) -> KernelSource:
-        source = render(plan)
+        source = rendered(plan)
         if plan.tiles == second:
             source = KernelSource(source.name, source.text + "// new", source.entry, source.threads, 0)
         compiler._tiles[source.text] = plan.tiles
