@@ -197,7 +197,7 @@ def attention(  # noqa: PLR0917  (transformers' order)
 
 
 def _check_length(mask: Mask, key: torch.Tensor) -> None:
-    if key.shape[2] > mask.shape[-1]:
+    if key.size(2) > mask.size(-1):
         what = f"{mask.model} adds keys after its mask was made"
         lengths = f"kv_len {mask.shape[-1]}", str(key.shape[2])
         raise refused("A714", what, expected=lengths[0], came=lengths[1], help=_EAGER)
