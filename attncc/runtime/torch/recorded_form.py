@@ -29,6 +29,7 @@ class RecordedForm:
     def __init__(self, kernel: RecordedKernel, operators: TorchOperators, call: Arguments, run: Run) -> None:
         self._kernel, self._operators, self._run = kernel, operators, run
         self._run_backward = kernel.backward_again
+        self._plain: tuple[Given, Given] = (), ()  # of the last call without inputs: its others, as given and as kept
         variant = kernel.variant
         self._softmax, self._return_lse = variant.normalize == "softmax", call.return_lse
         learnable = [item.name for item in variant.inputs if item.learnable]
@@ -67,14 +68,15 @@ class RecordedForm:
         out, lse = found if self._softmax else (found, arrays[0].new_empty(0))
         ctx.save_for_backward(out, lse, *arrays)
         ctx.set_materialize_grads(False)
-        ctx.call = self.backward, self._others(given), self._is_deterministic()
+        # No object for each call: those of all layers are what Python's garbage collection walks through.
+        ctx.form, ctx.others, ctx.deterministic = self, self._others(given), self._is_deterministic()
         return found if self._return_lse else out
 
-    def backward(self, ctx: Any, dout: Any, dlse: Any, others: Given, deterministic: bool) -> tuple[Any, ...]:
+    def backward(self, ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
         """A gradient for each argument of the node, from those of out and lse."""
         out, lse, *arrays = ctx.saved_tensors
-        needed = ctx.needs_input_grad
-        call = self._call(arrays, others)
+        needed, deterministic = ctx.needs_input_grad, ctx.deterministic
+        call = self._call(arrays, ctx.others)
         made: Sequence[Array] | None = None
         if not (dout is None or self._is_grad_enabled() or self._is_compiling()):
             made = self._again(call, out, lse if self._softmax else None, dout, dlse, deterministic)
@@ -104,13 +106,22 @@ class RecordedForm:
 
     def _others(self, given: Given) -> Given:
         """What a call has besides its tensors, which the node must not keep in any other way than torch's."""
-        others = list(given[_INPUTS:])
+        if given[_INPUTS] or self._arguments:
+            return self._stripped(given[_INPUTS:])
+        (last, kept), others = self._plain, given[_INPUTS:]
+        if others != last:
+            kept = self._stripped(others)
+            self._plain = others, kept
+        return kept
+
+    def _stripped(self, others: Given) -> Given:
+        kept = list(others)
         if self._inputs:
-            others[0] = {name: value for name, value in others[0].items() if name not in self._inputs}
+            kept[0] = {name: value for name, value in kept[0].items() if name not in self._inputs}
         for place in self._arguments:
-            others[place - _INPUTS] = None
-        others[_RETURN_LSE - _INPUTS] = False
-        return tuple(others)
+            kept[place - _INPUTS] = None
+        kept[_RETURN_LSE - _INPUTS] = False
+        return tuple(kept)
 
     def _call(self, arrays: Sequence[Array], others: Given) -> Given:
         if len(arrays) == _INPUTS:
@@ -147,8 +158,7 @@ def _apply() -> Any:
 
         @staticmethod
         def backward(ctx: Any, dout: Any, dlse: Any = None) -> tuple[Any, ...]:
-            run, others, deterministic = ctx.call
-            gradients: tuple[Any, ...] = run(ctx, dout, dlse, others, deterministic)
+            gradients: tuple[Any, ...] = ctx.form.backward(ctx, dout, dlse)
             return gradients
 
         jvp = staticmethod(no_forward_mode)
