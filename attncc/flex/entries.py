@@ -15,6 +15,7 @@ from .text import NO_SETTINGS, Settings, Traced
 
 DTYPES = {getattr(torch, name): short for short, name in KERNEL_DTYPES.items() if short != "e4m3"}
 _KINDS = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}  # of a sink
+_NARROW = frozenset({torch.int8, torch.uint8, torch.int16})
 
 
 @dataclass
@@ -40,11 +41,13 @@ class Entry:
         recipe = self.traced.recipe
         if not (self.traced.inputs or recipe.shapes):  # as of most masks, which hold no tensor
             return {}
-        made = recipe.run(tensors)
-        if not recipe.fits(tensors, made):
+        made = recipe.run(tensors) if recipe.steps else ()
+        if recipe.shapes and not recipe.fits(tensors, made):
             return None
-        values = {name: (found(source, tensors, made), learns) for name, (source, learns) in self.traced.inputs.items()}
-        return {name: _given(value, learns, number) for name, (value, learns) in values.items()}
+        return {
+            name: _given(found(source, tensors, made), learns, number)
+            for name, (source, learns) in self.traced.inputs.items()
+        }
 
 
 def _given(value: Any, learnable: bool, number: Callable[[Any, bool], Any]) -> Any:
@@ -55,9 +58,9 @@ def _given(value: Any, learnable: bool, number: Callable[[Any, bool], Any]) -> A
         value = number(value, learnable)
         if not isinstance(value, torch.Tensor):
             return value
-    value = value if learnable else value.detach()
-    narrow = value.dtype in (torch.int8, torch.uint8, torch.int16)
-    return value.to(torch.int32) if narrow else value
+    if value.requires_grad and not learnable:
+        value = value.detach()
+    return value.to(torch.int32) if value.dtype in _NARROW else value
 
 
 def score_dtype_of(query: Any) -> Any:

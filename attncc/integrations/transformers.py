@@ -21,6 +21,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import and_masks, causal_mask_function, padding_mask_function, prepare_padding_mask
 
+from ..diagnostics import AttnccError
 from ..flex.attention import again, attend
 from ..flex.call import Mods, Options
 from ..problem.refusal import refused
@@ -50,7 +51,7 @@ class Mask(BlockMask):  # type: ignore[misc]  # torch is not followed
 
     def __init__(self, mask_mod: Callable[..., Any], batch: int, q_len: int, kv_len: int, model: str = "model") -> None:
         self.mask_mod = mask_mod
-        self._shape = batch, 1, q_len, kv_len
+        self._shape, self.kv_len = (batch, 1, q_len, kv_len), kv_len
         self.model = model
         self.found: dict[float | None, dict[Any, Any]] = {}  # what the function is, by the soft cap of a layer
 
@@ -182,7 +183,8 @@ def attention(  # noqa: PLR0917  (transformers' order)
         raise refused("A714", "paged caches have a context of their own", expected="no cache=", came="one", help=help)
     found = None
     if isinstance(attention_mask, Mask):
-        _check_length(attention_mask, key)
+        if key.shape[2] > attention_mask.kv_len:
+            raise _added_keys(attention_mask, key)
         if position_bias is None and not torch.compiler.is_compiling():  # Dynamo would guard what is kept
             found = attention_mask.found.setdefault(softcap, {})
     out = None
@@ -196,11 +198,9 @@ def attention(  # noqa: PLR0917  (transformers' order)
     return out.transpose(1, 2).contiguous(), None
 
 
-def _check_length(mask: Mask, key: torch.Tensor) -> None:
-    if key.shape[2] > mask.shape[-1]:
-        what = f"{mask.model} adds keys after its mask was made"
-        lengths = f"kv_len {mask.shape[-1]}", str(key.shape[2])
-        raise refused("A714", what, expected=lengths[0], came=lengths[1], help=_EAGER)
+def _added_keys(mask: Mask, key: torch.Tensor) -> AttnccError:
+    what = f"{mask.model} adds keys after its mask was made"
+    return refused("A714", what, expected=f"kv_len {mask.kv_len}", came=str(key.shape[2]), help=_EAGER)
 
 
 def _mods(

@@ -22,7 +22,7 @@ from .frameworks.arrays import (
 from .frameworks.foreign import handed_back, opened
 from .frameworks.framework import Array, DeviceFramework, HostFramework
 from .store.store import Configuration, KernelStore
-from .torch.tokens import token_of
+from .torch.tokens import BackwardAgain, token_of
 
 if TYPE_CHECKING:
     from .call.appender import Appender
@@ -42,8 +42,11 @@ class Kernel:
     def __init__(self, store: KernelStore) -> None:
         self._store = store
         self._launcher = Launcher(store, self)
+        # A call of a form that is known, on a GPU and on the current stream; None for any other. It judges the call's
+        # arrays and numbers, so a caller that judged such a call before needn't judge this one.
         self._appender: Appender | None = None
         self._backward: BackwardLauncher | None = None
+        self.again = self._launcher.again
         self.token = token_of(self)
 
     @property
@@ -171,18 +174,13 @@ class Kernel:
         framework = known_frameworks.get(type(given[0]))
         if framework is None or stream is not None or framework.traces():
             return self._run(Arguments(*given), stream)
-        result = self._launcher.again(given)
+        result = self.again(given)
         if result is not None:
             return result
         ordinal = framework.ordinal(given[0])
         if ordinal < 0:
             return self._run(Arguments(*given), None)
         return self._launcher.run(framework, ordinal, given)
-
-    def again(self, given: Given) -> Any:
-        """A call of a form that is known, on a GPU and on the current stream; None for any other. It judges the call's
-        arrays and numbers, so a caller that judged such a call before needn't judge this one."""
-        return self._launcher.again(given)
 
     def backward(  # noqa: PLR0917  (what flows back, the operands, what the call gave)
         self,
@@ -262,18 +260,20 @@ class Kernel:
     def run_backward(self, arguments: BackwardArguments, stream: Any = None) -> Gradients:
         """`backward`, of arguments that stand together."""
         from .call.backward import run_backward
+
+        return run_backward(self._store, self._backward_launcher(), arguments, stream)
+
+    @property
+    def backward_again(self) -> BackwardAgain:
+        """The gradients of a call on a GPU whose form is known, on the current stream; None for any other."""
+        return self._backward_launcher().again
+
+    def _backward_launcher(self) -> BackwardLauncher:
         from .call.backward_launch import BackwardLauncher
 
         if self._backward is None:
             self._backward = BackwardLauncher(self._store)
-        return run_backward(self._store, self._backward, arguments, stream)
-
-    def backward_again(  # noqa: PLR0917  (see `BackwardLauncher.again`)
-        self, call: Given, dout: Array, out: Array | None, lse: Array | None, dlse: Array | None, deterministic: bool
-    ) -> list[Array] | None:
-        """The gradients of a call on a GPU whose form is known, on the current stream; None for any other."""
-        launcher = self._backward
-        return None if launcher is None else launcher.again(call, dout, out, lse, dlse, deterministic)
+        return self._backward
 
     def _run(self, call: Arguments, stream: Any) -> Any:
         if not is_traced():

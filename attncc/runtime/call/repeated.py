@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..cuda.driver import Driver, Function, TensorMap
 
 Form = Literal["Q", "q", "i", "f"]  # of a number, as the module `struct` names it
 
 _Pointer = ctypes.c_void_p
+_MOST_MAPS = 256  # that are kept of one launch, by where their tensors are; at one more all are dropped
 
 
 class _Config(ctypes.Structure):
@@ -39,6 +40,11 @@ EARLY = Attribute(6, 0, 1)
 PAIRED = Attribute(4, 0, 2, (1, 1))
 
 
+class _Maps(NamedTuple):
+    addresses: bytes
+    maps: Sequence[TensorMap]  # kept: launches read their memory
+
+
 class RepeatedLaunch:
     """A launch of `grid` blocks that can be started again and again, by one thread at a time.
 
@@ -62,8 +68,9 @@ class RepeatedLaunch:
             self._config.attributes, self._config.attribute_count = ctypes.addressof(attribute), 1
         self._addresses = (_Pointer * (maps + 1))()
         self._addresses[maps] = ctypes.addressof(self._params)
-        self.bases: Sequence[int] = ()  # of the tensors that the maps are for
-        self._maps: Sequence[TensorMap] = ()
+        self._map_addresses = memoryview(self._addresses).cast("B")[: maps * ctypes.sizeof(_Pointer)]
+        self._bases: tuple[int, ...] = ()  # of the tensors that the maps are for
+        self._kept: dict[tuple[int, ...], _Maps] = {}  # by these
         arguments = ctypes.byref(self._config), _Pointer(function.handle), self._addresses, None
         self.queue: partial[int] = partial(driver.start, *arguments)  # queues it and returns at once: CUDA's result
 
@@ -71,11 +78,25 @@ class RepeatedLaunch:
         """`Params` as an array of numbers."""
         return memoryview(self._params).cast("B").cast(form)
 
-    def set_maps(self, bases: Sequence[int], maps: Sequence[TensorMap]) -> None:
+    def has_maps(self, bases: tuple[int, ...]) -> bool:
+        """Whether the next launches have the maps of tensors that start here. Layers of a model take turns, and each
+        finds its tensors where they were in the step before."""
+        if bases != self._bases:
+            kept = self._kept.get(bases)
+            if kept is None:
+                return False
+            self._map_addresses[:] = kept.addresses
+            self._bases = bases
+        return True
+
+    def set_maps(self, bases: tuple[int, ...], maps: Sequence[TensorMap]) -> None:
         """The tensor maps of the next launches, and where their tensors are."""
-        self.bases, self._maps = bases, maps  # kept: `queue` reads their memory
         for position, item in enumerate(maps):
             self._addresses[position] = item.address
+        if len(self._kept) >= _MOST_MAPS:
+            self._kept.clear()
+        self._kept[bases] = _Maps(bytes(self._map_addresses), maps)
+        self._bases = bases
 
     def follow(self, stream: int) -> None:
         """Is queued on this stream from now on."""

@@ -128,7 +128,7 @@ class _ReadyKernel:
 
     def set_maps(self, operands: list[Any]) -> None:
         bases = self._take_bases(operands)
-        if bases != self._launch.bases:
+        if not self._launch.has_maps(bases):
             pairs = zip(self.maps, bases, strict=True)
             self._launch.set_maps(bases, [item.at(self._driver, self._context, base) for item, base in pairs])
 

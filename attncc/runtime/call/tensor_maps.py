@@ -15,7 +15,7 @@ from .strides import Strides
 
 UNIT_BYTES = 2  # what a map counts in: an element, or two of 8 bits
 _DATA_TYPES = {"fp16": 6, "bf16": 9, "e4m3": 1}  # CUtensorMapDataType; 1: unsigned numbers of 16 bits
-_MOST_KEPT = 64  # maps of one operand, by the address of its array; at one more all are dropped
+_MOST_KEPT = 256  # maps of one operand, by the address of its array; at one more all are dropped
 _UNUSED_STRIDE = 128  # bytes; of an axis of one entry
 
 

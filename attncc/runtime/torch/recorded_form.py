@@ -28,6 +28,8 @@ class RecordedForm:
 
     def __init__(self, kernel: RecordedKernel, operators: TorchOperators, call: Arguments, run: Run) -> None:
         self._kernel, self._operators, self._run = kernel, operators, run
+        self._run_backward = kernel.backward_again
+        self._plain: tuple[Given, Given] = (), ()  # of the last call without inputs: its others, as given and as kept
         variant = kernel.variant
         self._softmax, self._return_lse = variant.normalize == "softmax", call.return_lse
         learnable = [item.name for item in variant.inputs if item.learnable]
@@ -61,21 +63,23 @@ class RecordedForm:
 
     # ------------------------------------------------------------ what the node does
 
-    def forward(self, ctx: Any, given: Given, values: list[Any], arrays: Sequence[Array]) -> Any:
+    def forward(self, ctx: Any, given: Given, values: list[Any], *arrays: Array) -> Any:
         found = self._run(given, values)
         out, lse = found if self._softmax else (found, arrays[0].new_empty(0))
         ctx.save_for_backward(out, lse, *arrays)
         ctx.set_materialize_grads(False)
-        ctx.call = self, self._others(given), self._is_deterministic()
+        # No object for each call: those of all layers are what Python's garbage collection walks through.
+        ctx.form, ctx.others, ctx.deterministic = self, self._others(given), self._is_deterministic()
         return found if self._return_lse else out
 
-    def backward(
-        self, saved: Sequence[Array], needed: Sequence[bool], others: Sequence[Any], deterministic: bool, *given: Any
-    ) -> tuple[Any, ...]:
-        """A gradient for each argument of the node; given are those of out and lse."""
-        out, lse, *arrays = saved
-        call, (dout, dlse) = self._call(arrays, others), given
-        made: Sequence[Array] | None = self._again(call, out, lse, dout, dlse, deterministic)
+    def backward(self, ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
+        """A gradient for each argument of the node, from those of out and lse."""
+        out, lse, *arrays = ctx.saved_tensors
+        needed, deterministic = ctx.needs_input_grad, ctx.deterministic
+        call = self._call(arrays, ctx.others)
+        made: Sequence[Array] | None = None
+        if not (dout is None or self._is_grad_enabled() or self._is_compiling()):
+            made = self._again(call, out, lse if self._softmax else None, dout, dlse, deterministic)
         if made is None:
             run = self._operators.backward_run(dout, dlse)
             flat = flattened(self._kernel.variant.inputs, Arguments(*call), deterministic)
@@ -89,35 +93,43 @@ class RecordedForm:
         return tuple(gradients)
 
     def _again(  # noqa: PLR0917
-        self, call: Given, out: Array, lse: Array, dout: Any, dlse: Any, deterministic: bool
+        self, call: Given, out: Array, lse: Array | None, dout: Array, dlse: Array | None, deterministic: bool
     ) -> list[Array] | None:
-        """The gradients where the call runs as it stands, and its form is known."""
-        if dout is None or self._is_grad_enabled() or self._is_compiling():
-            return None
-        dout = readable(dout)
-        if self._softmax:
-            return self._kernel.backward_again(call, dout, out, lse, dlse, deterministic)
-        return self._kernel.backward_again(call, dout, out, None, None, deterministic)
+        """The gradients where the call's form is known, perhaps by a copy of dout that kernels can read."""
+        dlse = dlse if self._softmax else None
+        made = self._run_backward(call, dout, out, lse, dlse, deterministic)
+        if made is None and (copy := readable(dout)) is not dout:
+            return self._run_backward(call, copy, out, lse, dlse, deterministic)
+        return made
 
     # ------------------------------------------------------------ calls without their tensors
 
-    def _others(self, given: Given) -> list[Any]:
+    def _others(self, given: Given) -> Given:
         """What a call has besides its tensors, which the node must not keep in any other way than torch's."""
-        others = list(given[_INPUTS:])
-        if self._inputs:
-            others[0] = {name: value for name, value in others[0].items() if name not in self._inputs}
-        for place in self._arguments:
-            others[place - _INPUTS] = None
-        others[_RETURN_LSE - _INPUTS] = False
-        return others
+        if given[_INPUTS] or self._arguments:
+            return self._stripped(given[_INPUTS:])
+        (last, kept), others = self._plain, given[_INPUTS:]
+        if others != last:
+            kept = self._stripped(others)
+            self._plain = others, kept
+        return kept
 
-    def _call(self, arrays: Sequence[Array], others: Sequence[Any]) -> Given:
-        call = [*arrays[:_INPUTS], *others]
-        if len(arrays) > _INPUTS:
-            more = iter(arrays[_INPUTS:])
-            call[_INPUTS] = {**call[_INPUTS], **{name: next(more) for name in self._inputs}}
-            for place in self._arguments:
-                call[place] = next(more)
+    def _stripped(self, others: Given) -> Given:
+        kept = list(others)
+        if self._inputs:
+            kept[0] = {name: value for name, value in kept[0].items() if name not in self._inputs}
+        for place in self._arguments:
+            kept[place - _INPUTS] = None
+        kept[_RETURN_LSE - _INPUTS] = False
+        return tuple(kept)
+
+    def _call(self, arrays: Sequence[Array], others: Given) -> Given:
+        if len(arrays) == _INPUTS:
+            return (*arrays, *others)
+        call, more = [*arrays[:_INPUTS], *others], iter(arrays[_INPUTS:])
+        call[_INPUTS] = {**call[_INPUTS], **{name: next(more) for name in self._inputs}}
+        for place in self._arguments:
+            call[place] = next(more)
         return tuple(call)
 
 
@@ -142,13 +154,11 @@ def _apply() -> Any:
     class KnownAttention(torch.autograd.Function):  # type: ignore[misc]  # torch's types aren't read here
         @staticmethod
         def forward(ctx: Any, form: RecordedForm, given: Given, values: list[Any], *arrays: Array) -> Any:
-            return form.forward(ctx, given, values, arrays)
+            return form.forward(ctx, given, values, *arrays)
 
         @staticmethod
         def backward(ctx: Any, dout: Any, dlse: Any = None) -> tuple[Any, ...]:
-            form, others, deterministic = ctx.call
-            saved, needed = ctx.saved_tensors, ctx.needs_input_grad
-            gradients: tuple[Any, ...] = form.backward(saved, needed, others, deterministic, dout, dlse)
+            gradients: tuple[Any, ...] = ctx.form.backward(ctx, dout, dlse)
             return gradients
 
         jvp = staticmethod(no_forward_mode)

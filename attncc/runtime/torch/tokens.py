@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from ...ir import Variant
-from ...problem.call_arguments import Arguments, Given
+from ...problem.call_arguments import Arguments
 from ...problem.gradients import Gradients
 from ..call.backward_arguments import BackwardArguments
 from ..store.store import Configuration
+
+BackwardAgain = Callable[..., list[Any] | None]  # see `BackwardLauncher.again`
 
 
 class RecordedKernel(Protocol):
@@ -36,10 +39,9 @@ class RecordedKernel(Protocol):
     def run_backward(self, arguments: BackwardArguments, stream: Any = None) -> Gradients:
         """The gradients of a call."""
 
-    def backward_again(  # noqa: PLR0917  (see `BackwardLauncher.again`)
-        self, call: Given, dout: Any, out: Any, lse: Any, dlse: Any, deterministic: bool
-    ) -> list[Any] | None:
-        """The same one after the other, where calls of the form are known; else None."""
+    @property
+    def backward_again(self) -> BackwardAgain:
+        """What gives the same one after the other where calls of the form are known; else None."""
 
     def check_backward(self, configuration: Configuration, ordinal: int) -> None:
         """AttnccError A520 if there is no backward pass for this GPU."""

@@ -105,6 +105,20 @@ def test_maps_are_kept_by_address(bench: MakeBench) -> None:
     assert len(made.cuda.launches) == 103
 
 
+def test_layers_in_turns_find_their_maps(bench: MakeBench) -> None:
+    made = bench(plan())
+    layers = [(array(2, 6, 45, D), array(2, 3, 70, D), array(2, 3, 70, D)) for _ in range(300)]  # more than are kept
+    for _ in range(2):
+        for layer in layers:
+            made.kernel(*layer)
+            assert [item["base"] for item in maps_of_last(made)] == [x.pointer for x in layer]
+    few = len(made.cuda.maps)
+    for layer in layers[-8:] * 3:
+        made.kernel(*layer)
+        assert [item["base"] for item in maps_of_last(made)] == [x.pointer for x in layer]
+    assert len(made.cuda.maps) == few  # none was made again
+
+
 def test_a_block_for_each_if_the_gpu_holds_all(bench: MakeBench) -> None:
     made = bench(plan())
     made.kernel(array(2, 6, 45, D), array(2, 3, 70, D), array(2, 3, 70, D))
