@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 
 from ..compiler import Specification
 from ..diagnostics import AttnccError, Diagnostic
@@ -20,6 +20,8 @@ from ..schedule.schedule import Schedule
 NAME = "tuned"  # of a schedule that wasn't there
 _IN_1D = {name: own for own, name in TILES_2D_PASSES.items()}
 _STEP = 16  # keys, or rows, of a neighbouring tile
+# Of tiles farther away. What lies between is one step beside one of these.
+_SIZES, _WARPS, _STAGES = (32, 48, 64, 80, 96, 112, 128, 160, 192), (1, 2, 4, 8, 12, 16), range(2, 6)
 
 
 @dataclass(frozen=True)
@@ -98,10 +100,16 @@ def schedules(kernel: TunedKernel) -> tuple[Schedule, ...]:
 
 def near(kernel: TunedKernel, plan: KernelPlan) -> tuple[Schedule, ...]:
     """Those one step beside a plan; none where braces say what is tried."""
-    if is_closed(kernel):
-        return ()
-    choice = Choice(**{item.name: getattr(plan, item.name) for item in fields(Choice)})
-    return _scheduled(kernel, _neighbours(choice, plan.pass_name))
+    return () if is_closed(kernel) else _scheduled(kernel, _neighbours(_choice(plan), plan.pass_name))
+
+
+def farther(kernel: TunedKernel, plan: KernelPlan) -> tuple[Schedule, ...]:
+    """Those of a plan's family at any distance; none where braces say what is tried."""
+    return () if is_closed(kernel) else _scheduled(kernel, _in_any_distance(_choice(plan), plan.pass_name))
+
+
+def _choice(plan: KernelPlan) -> Choice:
+    return Choice(**{item.name: getattr(plan, item.name) for item in fields(Choice)})
 
 
 def is_closed(kernel: TunedKernel) -> bool:
@@ -154,7 +162,7 @@ def _family_tiles(found: Candidates, kind: str) -> Iterator[Choice]:
 def _neighbours(choice: Choice, pass_name: str) -> Iterator[Choice]:
     """One step from a tile: a longer or shorter inner loop's tile, other warps, that have as many rows or keys each as
     before, other stages. Legality tells later which of them there are."""
-    inner, shared = ("block_q", "block_kv") if pass_name in KEY_PASSES else ("block_kv", "block_q")
+    inner, shared = _sides(pass_name)
     size, warps, stages = getattr(choice, inner), choice.warps, choice.stages
     each = getattr(choice, shared) // warps
     changes = [{inner: other} for other in (size - 2 * _STEP, size - _STEP, size + _STEP, 2 * size)]
@@ -163,6 +171,21 @@ def _neighbours(choice: Choice, pass_name: str) -> Iterator[Choice]:
     for changed in changes:
         if all(KNOBS[name].allows(value) for name, value in changed.items()):
             yield Choice(**(asdict(choice) | changed))
+
+
+def _in_any_distance(choice: Choice, pass_name: str) -> Iterator[Choice]:
+    """Each number of warps that have as many rows or keys each as a tile's, with each inner tile and number of stages:
+    more rows often fit only with fewer keys and other stages at once, which is no single step."""
+    inner, shared = _sides(pass_name)
+    each = getattr(choice, shared) // choice.warps
+    for warps, size, stages in product(_WARPS, _SIZES, _STAGES):
+        if KNOBS[shared].allows(warps * each):
+            yield replace(choice, **{"warps": warps, shared: warps * each, inner: size, "stages": stages})
+
+
+def _sides(pass_name: str) -> tuple[str, str]:
+    """The knobs of a tile's inner loop, and of what its warps share."""
+    return ("block_q", "block_kv") if pass_name in KEY_PASSES else ("block_kv", "block_q")
 
 
 def first_plan(kernel: TunedKernel, schedule: Schedule) -> KernelPlan:

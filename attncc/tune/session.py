@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from ..diagnostics import AttnccError, Diagnostic
 from ..runtime.cuda.timing import Launch
 from ..schedule.schedule import Schedule
-from .candidates import TunedKernel, is_closed, near, schedules, with_settings
+from .candidates import TunedKernel, farther, is_closed, near, schedules, with_settings
 from .compiling import LATE, Compiler, Make, settled
 from .log import Log, Record
 from .machine import Machine
@@ -20,7 +20,7 @@ from .race import HELD, TWIN, Board, Timer, Verdict, confirm, halve, judge, rank
 from .trial import Trial
 from .work import Oracle, Work
 
-MOST = 32  # candidates, where the file names none
+MOST = 32  # candidates of a race, where the file names none
 COMPILING, RACING = 0.5, 0.75  # shares of the budget after which compilation begins no more, and the race ends
 LEAST = 0.15  # of the budget: for the race, and for the duel, however late they begin
 FEWER = "last by the IO model"
@@ -48,7 +48,7 @@ class Session:
         self.board: Board = self.log.board()
         self._begin = self.machine.clock()
         self._timer: Timer | None = None
-        self._spilling_too = self._ran_out = False
+        self._spilling_too = self._ran_out = self._went_far = False
         self._checked: dict[str, tuple[str, bool | None]] = {
             record["name"]: (record["trouble"], record["bits_differ"]) for record in self.log.of("checked")
         }
@@ -132,12 +132,19 @@ class Session:
         """What is tried first, in the order of the IO model; and what an earlier run tried."""
         self.say("analysing")
         self.trials[HELD] = self._compiler.plan(HELD, self.kernel.held)
-        possible = [trial for trial in self._add(schedules(self.kernel)) if trial.plan is not None]
-        for trial in possible[len(possible) if is_closed(self.kernel) else MOST :]:
-            self.trials[trial.name] = replace(trial, trouble=FEWER)
+        self._promising(schedules(self.kernel))
         for record in self.log.of("compiled"):
             self._recall(record)
         self.log.check_names([*self.trials, TWIN])
+
+    def _promising(self, found: Iterable[Schedule]) -> list[Trial]:
+        """Of those that weren't tried and can be: the first by the IO model, or all that the file names. The others can
+        be tried later."""
+        possible = [trial for trial in self._add(found) if trial.plan is not None]
+        most = len(possible) if is_closed(self.kernel) else MOST
+        for trial in possible[most:]:
+            self.trials[trial.name] = replace(trial, trouble=FEWER)
+        return possible[:most]
 
     def _add(self, found: Iterable[Schedule]) -> list[Trial]:
         """Those that are no other one's kernel, or can't be."""
@@ -177,7 +184,8 @@ class Session:
     # ------------------------------------------------------------ times
 
     def _race(self) -> None:
-        """Times what was compiled, then what stands beside the fastest, until nothing there is faster."""
+        """Times what was compiled, then what stands beside the fastest, until nothing there is faster; then, once, what
+        stands farther away, and so on beside that."""
         timer = self._timer = self._prepared()
         names = [name for name in timer.launches if name not in (HELD, TWIN)]
         while names:
@@ -186,18 +194,24 @@ class Session:
             self._ran_out = not timer.has_time_for(HELD)
             if first == HELD or self.board.ratio(first) >= 1:
                 first = self.anchor
-            fresh = [] if self._ran_out else self._beside(first)
-            timer.launches |= self._launches(fresh)
-            names = [name for name in fresh if name in timer.launches]
+            names = [] if self._ran_out else self._fresh(timer, first)
             names += [first] * (bool(names) and first != self.anchor)
 
-    def _beside(self, name: str) -> list[str]:
-        """Compiles what stands beside a trial and wasn't tried."""
+    def _fresh(self, timer: Timer, name: str) -> list[str]:
+        """Compiles and loads what wasn't tried: what stands beside a trial, else what stands farther away."""
         plan = self.trials[name].plan
         assert plan is not None
-        added = self._add(near(self.kernel, plan))
+        launches = self._made(near(self.kernel, plan))
+        if not launches and not self._went_far:
+            self._went_far = True
+            launches = self._made(farther(self.kernel, plan))
+        timer.launches |= launches
+        return list(launches)
+
+    def _made(self, found: Iterable[Schedule]) -> dict[str, Launch]:
+        added = self._promising(found)
         self._compile(added, RACING, least=0)
-        return [trial.name for trial in added]
+        return self._launches(trial.name for trial in added)
 
     def _prepared(self) -> Timer:
         """With a launch of each, and a twin of the held one."""
