@@ -26,9 +26,9 @@
 //  2250    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
 //  2281    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
 //  2296  parts of an item
-//  2369  the kernel
-//  2375    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2409    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
+//  2375  the kernel
+//  2381    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2415    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale · q·k in natural units,
 // and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -2035,7 +2035,7 @@ DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room
 template <class Columns, bool HAS_MAX, int COLUMNS, int M_TILES, int D_TILES, class RowValues>
 DEVICE void put_part(const MergeRoom<COLUMNS>& room, int part, int slot, const float (&out)[M_TILES][D_TILES][4],
                      const RowValues& finished) {
-    const int lane = threadIdx.x % 32, column = Columns::template first<Unrounded>(lane);
+    const int lane = opaque(threadIdx.x) % 32, column = Columns::template first<Unrounded>(lane);
     UNROLL for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         if (slot + 8 * row_pair >= room.rows) break;  // few queries leave the rest of a fragment empty
         const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
@@ -2366,6 +2366,12 @@ struct OwnRows : ResultRows {
     DEVICE float sink(int row) const { return whole ? ResultRows::sink(row) : NEGATIVE_INFINITY; }
 };
 
+/// Whether a thread block has all of an item, and which blocks share it.
+struct Share {
+    bool whole;
+    Owners owners;
+};
+
 // ---------------------------------------------------------------- the kernel
 
 /// Flash-Decoding (Dao et al. 2023), persistent and balanced: thread blocks have equal runs of the tiles of all items (LeanAttention).
@@ -2397,9 +2403,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) softcap_decode
 
         // Which of its units are this thread block's.
         const int begin = max(run.begin - item.first, 0), end = min(run.end - item.first, item.units);
-        const bool whole = SPLITS > 0 ? SPLITS == 1 : end - begin == item.units;
-        const Owners found(run.all, item.first, item.units);
-        const Owners& owners = kept(found);
+        const Share found = {SPLITS > 0 ? SPLITS == 1 : end - begin == item.units,
+                             Owners(run.all, item.first, item.units)};
+        const auto& [whole, owners] = kept(found);
         for (int unit = begin; unit < end; unit = SPLITS > 0 ? unit + 1 : end) {
             __syncthreads();  // all have left shared memory
             Out out = {};
