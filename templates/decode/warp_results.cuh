@@ -5,7 +5,7 @@
 template <class Columns, bool HAS_MAX, int COLUMNS, int M_TILES, int D_TILES, class RowValues>
 __device__ __forceinline__ void put_part(const MergeRoom<COLUMNS>& room, int part, int slot, const float (&out)[M_TILES][D_TILES][4],
                                          const RowValues& finished) {
-    const int lane = threadIdx.x % 32, column = Columns::template first<Unrounded>(lane);
+    const int lane = opaque(threadIdx.x) % 32, column = Columns::template first<Unrounded>(lane);
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         if (slot + 8 * row_pair >= room.rows) break;  // few queries leave the rest of a fragment empty
