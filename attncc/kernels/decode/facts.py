@@ -31,6 +31,11 @@ from ..shared_prefix import PREFIX_FIELDS
 MOST_BLOCKS = 512  # of a launch: each has a counter
 # Estimates, from the times of kernels of other forms (docs/notebook/2026-11-decode.md): `attncc` never timed others.
 _MERGED_ROWS = 32  # of one part, which are merged in the time that a tile takes
+# Times as many, of items whose parts are merged in two steps: n tiles in p parts take n / p + p c that are merged by one
+# block, or n / p + 2 sqrt(p) c, if a part takes c; the best p are sqrt(n / c) = r, and r^(4/3), which is r sqrt(8) for
+# r = 22.6. Beyond, there are seldom thread blocks for more.
+_MERGED_IN_GROUPS = 8
+_SPARED_ROWS = 256  # SPARED_ROWS of `MergeGroups` (merge_groups.cuh)
 _SHORT_RUN = 16  # tiles of one row: up to here, one thread block a multiprocessor reads as fast as two
 _SHORT_RUN_ROWS = 2  # that make that one tile longer: the more there are to merge, the fewer parts there should be
 # Tiles, in the time that a run takes to begin with another head: 2.7 us where a tile of 64 keys took 0.7, on one H200
@@ -154,6 +159,12 @@ class Decode(PortableForward):
         return True
 
     @property
+    def merges_groups(self) -> bool:
+        """Whether many parts of an item are merged in two steps (merge_groups.cuh). Fixed splits aren't: their number is
+        the user's."""
+        return self.splits == 0 and not self.plan.prefixed
+
+    @property
     def has_max(self) -> bool:
         """Whether rows have maxima and sums."""
         return self.plan.variant.normalize == "softmax"
@@ -201,11 +212,18 @@ class Decode(PortableForward):
     def shared_out(self, problem: Problem, multiprocessors: int) -> dict[str, int | float]:
         """How rows are shared out: `GroupSlots` (group_rows.cuh), `Runs` (stream_k.cuh)."""
         group, rows = problem.group, self.slot_rows(problem)
-        most_parts = ANY_NUMBER if self.splits else max(self.items(problem), 1) * _MERGED_ROWS / max(rows, 1)
+        items = max(self.items(problem), 1)
+        merged = _MERGED_ROWS * (_MERGED_IN_GROUPS if self._spares(multiprocessors // items, rows) else 1)
+        most_parts = ANY_NUMBER if self.splits else items * merged / max(rows, 1)
         inverse = min(-(-(2**32) // group), 2**32 - 1)
         few = 0 if self.splits else multiprocessors * (_SHORT_RUN + rows // _SHORT_RUN_ROWS)
         runs = {"most_parts": most_parts, "few_units": few, "fewer_runs": multiprocessors}
         return {"slot_rows": rows, "group": group, "group_inverse": inverse, **runs}
+
+    def _spares(self, parts: int, rows: int) -> bool:
+        """Whether so many parts of an item are merged in two steps: `MergeGroups` (merge_groups.cuh)."""
+        group = 1 << (max(parts - 1, 0).bit_length() + 1) // 2
+        return self.merges_groups and (parts - 2 * group) * rows > _SPARED_ROWS
 
     def runs(self, problem: Problem, tiles: int, heads: int, multiprocessors: int, blocks: int, *, alike: bool) -> Runs:
         """How a grid of `blocks` shares out so many tiles of so many heads of all sequences; `alike`: all heads have

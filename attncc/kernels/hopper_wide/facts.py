@@ -52,6 +52,10 @@ class HopperWide(Decode):
         return False
 
     @property
+    def merges_groups(self) -> bool:
+        return False
+
+    @property
     def template(self) -> str:
         return "hopper_wide/hopper_wide.cu.j2"
 

@@ -24,6 +24,10 @@ class WideForward(Decode):
         return False
 
     @property
+    def merges_groups(self) -> bool:
+        return False
+
+    @property
     def template(self) -> str:
         return "wide_forward/wide_forward.cu.j2"
 
