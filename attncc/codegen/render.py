@@ -125,6 +125,7 @@ def _inlined(text: str) -> str:
 def _squeezed(text: str) -> str:
     """One empty line where several would follow each other, none inside a brace or below the name of a leaf file;
     nothing in empty braces, no blanks at the ends of lines."""
+    # Patterns begin with fixed text, which `re` finds at once, and look behind for what must stand before it.
     text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
     text = re.sub(r"\{\n\n+", "{\n", text)
     text = re.sub(r"(// ---- (?<=^// ---- )\S+\n)\n+", r"\1", text, flags=re.M)

@@ -42,10 +42,10 @@ class Kernel:
     def __init__(self, store: KernelStore) -> None:
         self._store = store
         self._launcher = Launcher(store, self)
-        # A call of a form that is known, on a GPU and on the current stream; None for any other. It judges the call's
-        # arrays and numbers, so a caller that judged such a call before needn't judge this one.
         self._appender: Appender | None = None
         self._backward: BackwardLauncher | None = None
+        # A call of a form that is known, on a GPU and on the current stream; None for any other. It judges the call's
+        # arrays and numbers, so a caller that judged such a call before needn't judge this one.
         self.again = self._launcher.again
         self.token = token_of(self)
 

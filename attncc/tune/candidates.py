@@ -105,7 +105,7 @@ def near(kernel: TunedKernel, plan: KernelPlan) -> tuple[Schedule, ...]:
 
 def farther(kernel: TunedKernel, plan: KernelPlan) -> tuple[Schedule, ...]:
     """Those of a plan's family at any distance; none where braces say what is tried."""
-    return () if is_closed(kernel) else _scheduled(kernel, _in_any_distance(_choice(plan), plan.pass_name))
+    return () if is_closed(kernel) else _scheduled(kernel, _at_any_distance(_choice(plan), plan.pass_name))
 
 
 def _choice(plan: KernelPlan) -> Choice:
@@ -173,7 +173,7 @@ def _neighbours(choice: Choice, pass_name: str) -> Iterator[Choice]:
             yield Choice(**(asdict(choice) | changed))
 
 
-def _in_any_distance(choice: Choice, pass_name: str) -> Iterator[Choice]:
+def _at_any_distance(choice: Choice, pass_name: str) -> Iterator[Choice]:
     """Each number of warps that have as many rows or keys each as a tile's, with each inner tile and number of stages:
     more rows often fit only with fewer keys and other stages at once, which is no single step."""
     inner, shared = _sides(pass_name)

@@ -12,7 +12,9 @@ from ..cuda.driver import Driver, Function, TensorMap
 Form = Literal["Q", "q", "i", "f"]  # of a number, as the module `struct` names it
 
 _Pointer = ctypes.c_void_p
-_MOST_MAPS = 256  # that are kept of one launch, by where their tensors are; at one more all are dropped
+# Sets of maps that are kept of one launch, by where their tensors are: more than a model has layers, each with some
+# KiB. At one more all are dropped, and made again when asked for.
+_MOST_MAPS = 256
 
 
 class _Config(ctypes.Structure):
