@@ -1,11 +1,11 @@
-"""e4m3 against our own bf16, at useful FLOPs.
+"""e4m3 against our own bf16, and FlashAttention-3's e4m3 if asked, at useful FLOPs.
 
     python -m benchmarks.fp8 [--head-dims 64,128,256] [--lengths 16384] [--masks full,causal]
-                             [--tiles 128:128x160,128:192x96,256:128x96] [--rounds 5] [--out FOLDER]
+                             [--tiles 128:128x160,128:192x96,256:128x96] [--peers fa3] [--rounds 5] [--out FOLDER]
 
 Normal inputs, 16,384 tokens, num_heads * head_dim about 2048; e4m3 takes the same numbers, rounded, without descales.
 `--tiles` adds kernels with tiles of their own, HEAD_DIM:BLOCK_QxBLOCK_KV, beside the default. Each is first compared
-with fp64 attention of its own inputs on one head.
+with fp64 attention of its own inputs on one head. A peer runs once before our kernels are compiled.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ import torch
 import attncc
 from attncc.schedule.schedule import Schedule
 
-from .flex import Launch
+from .flex import Launch, Tensors
 from .forward import SPECS, Case, names, relative_error
 from .measure import RESULTS, Timing, check, compare, record, table, tflops
+from .peers import PEERS
+from .peers import launches as peer_launches
 
 Tile = tuple[int, int, int]  # head dim, block_q, block_kv
 LIMITS = {"bf16": 1e-2, "e4m3": 6e-2}  # relative errors
@@ -44,9 +46,15 @@ def candidates(case: Case, tiles: list[Tile]) -> dict[str, tuple[str, Tile | Non
     return found | {f"e4m3 {tile[1]}x{tile[2]}": ("e4m3", tile) for tile in own}
 
 
-def measure(case: Case, tiles: list[Tile], rounds: int) -> list[dict[str, Any]]:
-    wide = case.tensors()
-    tensors = {"bf16": wide, "e4m3": tuple(x.to(torch.float8_e4m3fn) for x in wide)}
+def inputs(case: Case) -> dict[str, Tensors]:
+    """q, k, v by their dtypes."""
+    q, k, v = case.tensors()
+    narrow = torch.float8_e4m3fn
+    return {"bf16": (q, k, v), "e4m3": (q.to(narrow), k.to(narrow), v.to(narrow))}
+
+
+def measure(case: Case, tiles: list[Tile], peers: tuple[str, ...], rounds: int) -> list[dict[str, Any]]:
+    tensors = inputs(case)
     launches: dict[str, Launch] = {}
     errors: dict[str, float] = {}
     for name, (dtype, tile) in candidates(case, tiles).items():
@@ -54,11 +62,15 @@ def measure(case: Case, tiles: list[Tile], rounds: int) -> list[dict[str, Any]]:
         errors[name] = relative_error(found(*qkv), qkv, case.causal)
         check(case, {name: errors[name]}, LIMITS[dtype])
         launches[name] = _launch(found, qkv)
+    for name, launch in peer_launches(peers, tensors["e4m3"], case.causal).items():
+        errors[name] = relative_error(launch(), tensors["e4m3"], case.causal)
+        check(case, {name: errors[name]}, LIMITS["e4m3"])
+        launches[name] = launch
     timings = compare(launches, rounds=rounds)
     return [_row(case, name, timings[name], errors[name]) for name in launches]
 
 
-def _launch(found: Callable[..., torch.Tensor], qkv: tuple[torch.Tensor, ...]) -> Launch:
+def _launch(found: Callable[..., torch.Tensor], qkv: Tensors) -> Launch:
     return lambda: found(*qkv)
 
 
@@ -105,16 +117,18 @@ def main() -> None:
     parser.add_argument("--lengths", type=_ints, default="16384")
     parser.add_argument("--masks", type=names, default="full,causal")
     parser.add_argument("--tiles", type=parsed_tiles, default="")
+    parser.add_argument("--peers", type=names, default="", help=f"that take e4m3, of {', '.join(PEERS)}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     cases = [
         Case(*item) for item in product(options.head_dims, options.lengths, [m == "causal" for m in options.masks])
     ]
+    peer_launches(options.peers, inputs(cases[0])["e4m3"], cases[0].causal)
     wanted = [(case, *how) for case in cases for how in candidates(case, options.tiles).values()]
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda item: kernel(*item), wanted))
-    record("fp8", cases, lambda case: measure(case, options.tiles, options.rounds), summary, options.out)
+    record("fp8", cases, lambda case: measure(case, options.tiles, options.peers, options.rounds), summary, options.out)
 
 
 if __name__ == "__main__":

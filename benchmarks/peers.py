@@ -1,4 +1,4 @@
-"""What the forward pass is compared with, where no FlexAttention is needed: SDPA's back ends and FlashAttention-4."""
+"""What the forward pass is compared with, where no FlexAttention is needed: SDPA, FlashAttention-3 and -4."""
 
 from __future__ import annotations
 
@@ -20,6 +20,19 @@ def sdpa(backend: SDPBackend) -> Candidate:
     return lambda qkv, causal: partial(sdpa_call(backend, is_causal=causal), *qkv)
 
 
+def fa3(qkv: Tensors, causal: bool) -> Launch:
+    """bf16 or e4m3: the type of q, k and v. The package is fa3-fwd."""
+    from fa3_fwd_interface import flash_attn_func
+
+    bshd = [item.transpose(1, 2).contiguous() for item in qkv]
+
+    def launch() -> Any:
+        found = flash_attn_func(*bshd, causal=causal)
+        return (found[0] if isinstance(found, tuple) else found).transpose(1, 2)
+
+    return launch
+
+
 def fa4(qkv: Tensors, causal: bool) -> Launch:
     """It compiles at its first call for each head dim and mask."""
     call, bshd = fa4_call(causal=causal), [item.transpose(1, 2).contiguous() for item in qkv]
@@ -29,6 +42,7 @@ def fa4(qkv: Tensors, causal: bool) -> Launch:
 PEERS: dict[str, tuple[str, Candidate]] = {
     "fa2": ("FA2 (SDPA)", sdpa(SDPBackend.FLASH_ATTENTION)),
     "cudnn": ("cuDNN (SDPA)", sdpa(SDPBackend.CUDNN_ATTENTION)),
+    "fa3": ("FA3", fa3),
     "fa4": ("FA4", fa4),
 }
 
