@@ -92,7 +92,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
         wide = next(other for other in rows if other["case"] == row["case"] and other["candidate"] == "bf16")
         ratios = (row[kind] / wide[kind] for kind in ("tflops", "sustained_tflops"))
         figures = f"{row['tflops']:.0f} / {row['sustained_tflops']:.0f}"
-        clock = f"{row['clock_mhz']:.0f} MHz {row['watts']:.0f} W"
+        clock = "-" if row["clock_mhz"] is None else f"{row['clock_mhz']:.0f} MHz {row['watts']:.0f} W"
         lines.append((row["case"], row["candidate"], figures, clock, f"{row['error']:.1e}", *ratios))
     return table(("case", "", "TFLOP/s windows / sustained", "clock", "error", "x bf16", "sustained"), lines)
 

@@ -12,7 +12,7 @@ from ...schedule.target import TARGETS
 from ..family import Asked, Family, Settings, Tiles
 from ..guess import guess
 from ..hopper.panels import PANEL_BYTES
-from ..instruction_cost import is_plain, register_pressure
+from ..instruction_cost import is_plain, register_pressure, tests_ids
 from ..mask_alignment import suits
 from ..settings import choice, number
 
@@ -86,8 +86,25 @@ def begin(family: Family, asked: Asked) -> Iterator[Choice]:
     # Documents begin anywhere, and a block of queries meets few tiles of them, so that what tiles leave out counts, and
     # how many are in flight.
     first = guess(asked, found, register_pressure(asked.variant), smaller=1, most_pairs=_SMALL_TILE)
+    yield from _of_four_warpgroups(asked, found)
     yield from _for_low_pressure(asked)
     yield from found.choices[first:]
+
+
+def _of_four_warpgroups(asked: Asked, found: Tiles) -> Iterator[Choice]:
+    """What goes before the first guess where single tiles aren't tested and O leaves room for four warpgroups.
+
+    These hold one set of scores each, so that even long score lines have registers enough, and run beside the products
+    of three others (docs/notebook/2026-11-tune.md).
+    """
+    build, variant = asked.build, asked.variant
+    has_them = register_pressure(variant) == 0 and not overlaps(found.choices[0].block_q)
+    tiles = None if has_them else four_warpgroups(*build.padded_head_dims, build.element_bytes)
+    if tiles is None or asked.grid_2d is not None or any(name in asked.settings for name in TILE_KNOBS):
+        return
+    choice = _choose(asked.settings, build, tiles)
+    if register_pressure(variant) <= 1 and not tests_ids(variant) and not asked.plan(choice).tests_tiles:
+        yield choice
 
 
 def _for_low_pressure(asked: Asked) -> Iterator[Choice]:
@@ -123,6 +140,11 @@ def low_pressure_tiles(head_dim: int, value_head_dim: int, element_bytes: int = 
     """
     fits = element_bytes == 2 and 96 < head_dim <= 128 and value_head_dim <= 128
     return HopperTiles(192, 64, 5) if fits else None
+
+
+def four_warpgroups(head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:
+    """The tile of 256 rows that leaves each warpgroup registers for O, S and P; None for head dims without one."""
+    return HopperTiles(256, 64, 5) if element_bytes == 2 and max(head_dim, value_head_dim) <= 96 else None
 
 
 def window_tiles(block_kv: int, head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:

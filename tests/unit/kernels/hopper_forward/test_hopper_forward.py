@@ -98,6 +98,31 @@ def test_room_for_what_a_variant_computes() -> None:
     assert classifying.producer_registers > reading.producer_registers
 
 
+LONG_SCORES = variant("score = sin(cos(score)) + sin(b)")
+DOCUMENTS = variant(
+    "input doc_q: i32[batch, q]\n  input doc_k: i32[batch, kv]\n  keep if doc_q[b, q_idx] == doc_k[b, kv_idx]"
+)
+
+
+@pytest.mark.parametrize(
+    ("of", "head_dim", "block_q", "block_kv"),
+    [
+        (PLAIN, 48, 256, 96),
+        (PLAIN, 64, 256, 64),
+        (PLAIN, 80, 256, 64),
+        (PLAIN, 96, 256, 64),
+        (LONG_SCORES, 48, 256, 64),
+        (LONG_SCORES, 64, 256, 64),
+        (LONG_SCORES, 96, 256, 64),
+        (LONG_SCORES, 112, 128, 96),  # O leaves no room for four warpgroups
+        (DOCUMENTS, 96, 128, 64),  # tiles are tested
+    ],
+)
+def test_four_warpgroups_come_first_where_they_fit(of: Variant, head_dim: int, block_q: int, block_kv: int) -> None:
+    plan = planned(of, head_dim=head_dim)
+    assert (plan.block_q, plan.block_kv) == (block_q, block_kv)
+
+
 def test_warpgroups_with_dropout_take_turns() -> None:
     """Where all have the same tiles: under a mask each passes by tiles of its own."""
     dropped, masked = variant("dropout 0.2"), variant("dropout 0.2\nkeep if q_pos >= kv_idx")
