@@ -56,7 +56,7 @@ CASES = (
     Case("sigmoid_128", "sigmoid_attention", _problem(2000, 128, heads=20, kv_heads=5)),
     Case("sandwich_96", "sandwich", _problem(3333, 96)),
     Case("dilated_64", "dilated_window", _problem(5000, 64)),
-    Case("trigonometric_48", "trigonometric", _problem(4444, 48)),
+    Case("relative_causal_48", "relative_causal", _problem(4444, 48)),
 )
 
 
