@@ -25,8 +25,6 @@ LAUNCH_SECONDS = 4e-6
 BYTES_A_SECOND = 4e12
 FLOPS = 1e15
 SHARE = 0.05
-# By what is expected to be saved at least, in its own cost.
-MARGIN = 2
 
 
 def needed(facts: ForwardFacts) -> tuple[HelperKernel, ...]:
@@ -93,4 +91,4 @@ def pays(plan: KernelPlan, problem: Problem) -> bool:
     rows = problem.num_heads * problem.total_q
     products = 2 * rows * reach(plan, problem) * (plan.head_dim + plan.value_head_dim)
     seconds = LAUNCH_SECONDS + 2 * TransposedValues.of(plan, problem).bytes / BYTES_A_SECOND
-    return SHARE * products / FLOPS > MARGIN * seconds
+    return SHARE * products / FLOPS > seconds

@@ -207,7 +207,7 @@ class HopperForward(ForwardFacts):
         """How many steps of 16 columns of Q each warp keeps in registers, so that products read fewer bytes of shared
         memory: half of them where head dims are small and no second set of scores takes registers."""
         plan = self.plan
-        return 0 if plan.overlap or plan.padded_head_dim > 64 else plan.padded_head_dim // 32
+        return 0 if plan.overlap or plan.padded_head_dim > 64 else plan.padded_head_dim * plan.element_bytes // 64
 
     @property
     def ping_pong(self) -> bool:

@@ -79,6 +79,7 @@ def test_caches(text: str) -> None:
         ((128, 128), {"block_kv": 160}),  # more than a panel of transposed keys
         ((256, 256), {"block_q": 128, "block_kv": 64, "stages": 3}),
         ((80, 48), {"stages": 1}),  # a step of Q K^T that is half zeros
+        ((64, 64), {"block_q": 256, "block_kv": 64}),  # half of Q in registers
     ],
 )
 @pytest.mark.parametrize("ahead", [False, True])
