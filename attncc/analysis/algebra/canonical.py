@@ -88,6 +88,10 @@ class Canonical:
         if relation is Relation.NONZERO:
             zero = self._split(Relation.ZERO, form, splits)
             return None if zero is None else algebra.negation(zero)
+        sides = _same_bits(form, algebra) if relation is Relation.ZERO else []
+        if sides:
+            equal = [self._comparison("eq", x, y) for x, y in sides]
+            return algebra.both(*equal)
         opened = self._opened(relation, form, splits)
         return self._unhidden(relation, form, splits, whole) if opened is None else opened
 
@@ -188,3 +192,28 @@ class Canonical:
 def _replaced(form: Affine, atom: Expr, by: Expr, algebra: Algebra) -> Affine:
     coefficient = form.terms[atom]
     return form.plus(Affine({atom: 1}), -coefficient).plus(algebra.form(by), coefficient)
+
+
+def _same_bits(form: Affine, algebra: Algebra) -> list[tuple[Expr, Expr]]:
+    """What must be equal in pairs where the form is 0: x and y of `x ^ y`, and of `x & mask` and `y & mask` each run of
+    the mask's bits, as each may be a row or a column. Empty for other forms."""
+    atoms = [atom for atom in form.terms if isinstance(atom, Apply)]
+    if form.const or len(atoms) != len(form.terms):
+        return []
+    match atoms:
+        case [Apply(op="bitxor", args=(x, y))]:
+            return [(x, y)]
+        case [Apply(op="bitand", args=(x, Const() as mask)), Apply(op="bitand", args=(y, same))] if same is mask:
+            if sum(form.terms.values()) == 0:
+                runs = [algebra.number(run) for run in _runs(int(mask.value))]
+                return [(algebra.bitand(x, run), algebra.bitand(y, run)) for run in runs]
+    return []
+
+
+def _runs(mask: int) -> Iterator[int]:
+    """The masks of the bits that stand together, the last of which goes on for ever in a negative mask."""
+    while mask:
+        least = mask & -mask
+        rest = mask & (mask + least)  # without its lowest run
+        yield mask - rest
+        mask = rest
