@@ -74,6 +74,10 @@ class Canonical:
 
     # ------------------------------------------------------------ comparisons, taken apart
 
+    def below(self, form: Affine) -> Expr | None:
+        """form <= 0, taken apart; None where it isn't sure to fit 64 bits however it is written."""
+        return self._split(Relation.BELOW, form, _MOST_SPLITS)
+
     def _comparison(self, op: str, a: Expr, b: Expr) -> Expr:
         relation, form = self._algebra.relate(op, a, b)
         parts = self._split(relation, form, _MOST_SPLITS)

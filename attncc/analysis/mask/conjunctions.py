@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 
 from ...ir import Apply, Expr
 from ..algebra.affine import Affine
@@ -29,24 +28,8 @@ def simplified(algebra: Algebra, parts: Sequence[Expr]) -> list[Expr]:
     return _Together(algebra).each(list(parts), ())
 
 
-def implied(algebra: Algebra, parts: Sequence[Expr]) -> list[Expr]:
-    """What two comparisons of a conjunction say together of fewer rows and columns than each of them, as one step of
-    Fourier and Motzkin's elimination: `abs(dx) + abs(dy) <= 6` is four of both, and says `dx <= 6` of a column."""
-    forms = [form for part in parts for form in _Together(algebra).inequalities(part)]
-    found: dict[Expr, None] = {}
-    for f, g in combinations(forms, 2) if len(forms) <= _MOST_PARTS else ():
-        sum = f.plus(g)
-        if 0 < len(sum.terms) < min(len(f.terms), len(g.terms)):
-            size = sum.divisor
-            terms = {atom: c // size for atom, c in sum.terms.items()}
-            bound = algebra.related(Relation.BELOW, Affine(terms, -(-sum.const // size)))
-            if bound is not None and bound is not TRUE:
-                found[bound] = None
-    return [bound for bound in found if bound not in parts]
-
-
 @dataclass
-class _Known:
+class Known:
     """Ranges of affine forms without a constant."""
 
     algebra: Algebra
@@ -101,7 +84,7 @@ class _Together:
         return parts
 
     def _length(self, part: Expr) -> int:
-        return max((len(form.terms) for form in self.inequalities(part)), default=0)
+        return max((len(form.terms) for form in inequalities(self.algebra, part)), default=0)
 
     def _one(self, part: Expr, others: tuple[Expr, ...]) -> Expr:
         """What the part must say where all others hold."""
@@ -122,8 +105,8 @@ class _Together:
         digits = list(_digits(form))
         if len(digits) == 1 and sum(not self.algebra.uniform(atom) for atom in form.terms) <= 2:
             return part
-        known = _Known(self.algebra)
-        known.add(inequality for other in others for inequality in self.inequalities(other))
+        known = Known(self.algebra)
+        known.add(inequality for other in others for inequality in inequalities(self.algebra, other))
         if relation is not Relation.BELOW:
             equal = self._equality(form, known)
             return part if equal is None else equal if relation is Relation.ZERO else self.algebra.negation(equal)
@@ -139,7 +122,7 @@ class _Together:
             return part
         return self.algebra.related(Relation.BELOW, digit.shifted(-limits.pop())) or part
 
-    def _equality(self, form: Affine, known: _Known) -> Expr | None:
+    def _equality(self, form: Affine, known: Known) -> Expr | None:
         """form == 0 as one equality a digit, as two numbers are equal if all their digits are. None where the smaller
         digits leave the larger one more than one value."""
         digits, parts = list(_digits(form)), []
@@ -155,16 +138,17 @@ class _Together:
         written = [part for part in parts if part is not None]
         return self.algebra.both(*written) if 1 < len(written) == len(parts) else None
 
-    def inequalities(self, part: Expr) -> Iterator[Affine]:
-        """Forms f of which the part says f <= 0."""
-        if isinstance(part, Apply) and part.op == "and":
-            for arg in part.args:
-                yield from self.inequalities(arg)
-        relation, form = self.algebra.relations.get(part, (Relation.NONZERO, Affine({})))
-        if relation is not Relation.NONZERO:
-            yield form
-        if relation is Relation.ZERO:
-            yield form.times(-1)
+
+def inequalities(algebra: Algebra, part: Expr) -> Iterator[Affine]:
+    """Forms f of which the part says f <= 0."""
+    if isinstance(part, Apply) and part.op == "and":
+        for arg in part.args:
+            yield from inequalities(algebra, arg)
+    relation, form = algebra.relations.get(part, (Relation.NONZERO, Affine({})))
+    if relation is not Relation.NONZERO:
+        yield form
+    if relation is Relation.ZERO:
+        yield form.times(-1)
 
 
 def _digits(form: Affine) -> Iterator[tuple[int, Affine]]:

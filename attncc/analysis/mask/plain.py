@@ -26,7 +26,7 @@ from ..algebra.algebra import Algebra
 from ..algebra.canonical import Canonical
 from ..algebra.places import PLACE_SYMBOLS
 from ..grid_2d import Grid2D
-from .conjunctions import implied, simplified
+from .conjunctions import simplified
 
 _WIDEST = 2048  # the widest 2-D grid that is tried: tiles are counted on a sample of at least 256 of its rows
 _MOST_WIDTHS, _MOST_NODES = 3, 64  # each width takes as long as the analysis of the mask, and long masks do without
@@ -113,8 +113,6 @@ def _rewritten(variant: Variant, width: int, *, aligned: bool) -> Variant:
     of_places = (_Aligned if aligned else Canonical)(algebra, variant.lets, grid_2d)
     before = [of_places.of(keep) for keep in spoken.keeps]
     after = simplified(algebra, [of_places.of(keep.condition) for keep in variant.keeps])
-    if bounds := implied(algebra, after):
-        after[0] = algebra.both(after[0], *bounds)
     lines = {
         id(keep): replace(keep, condition=_over_positions(new, width))
         for keep, old, new in zip(variant.keeps, before, after, strict=True)
