@@ -109,11 +109,7 @@ class Integers(Terms):
     def floordiv(self, a: Expr, b: Expr) -> Expr:
         if not isinstance(b, Const):
             return self.node("floordiv", a, b)
-        if _is_xor(a) and b.value > 1 and int(b.value).bit_count() == 1:
-            return self.bitxor(*(self.floordiv(side, b) for side in a.children))
-        return self._floordiv(a, b, int(b.value))
-
-    def _floordiv(self, a: Expr, b: Const, c: int) -> Expr:
+        c = int(b.value)
         if c < 0 and self.fits(self.form(a).times(-1)) and c != -(2**63):
             return self.floordiv(self.neg(a), self.number(-c))
         if c <= 1:
@@ -157,11 +153,7 @@ class Integers(Terms):
     def mod(self, a: Expr, b: Expr) -> Expr:
         if not isinstance(b, Const):
             return self.node("mod", a, b)
-        if _is_xor(a) and b.value > 1 and int(b.value).bit_count() == 1:
-            return self.bitxor(*(self.mod(side, b) for side in a.children))
-        return self._mod(a, b, int(b.value))
-
-    def _mod(self, a: Expr, b: Const, c: int) -> Expr:
+        c = int(b.value)
         if c < 0 and self.fits(self.form(a).times(-1)) and c != -(2**63):
             return self.neg(self.mod(self.neg(a), self.number(-c)))
         if c <= 1:
@@ -212,8 +204,6 @@ class Integers(Terms):
         mask = int(b.value)
         if mask in (0, -1):
             return a if mask else b
-        if _is_xor(a):  # so that an equality with 0 sees both sides
-            return self.bitxor(*(self.bitand(side, b) for side in a.children))
         shift = (mask & -mask).bit_length() - 1
         field = mask >> shift
         if field == -1 and shift < 63:
@@ -281,10 +271,6 @@ class Integers(Terms):
         if isinstance(b, Apply) and b.op == "select" and b.args[0] is condition:
             b = b.args[2]
         return a if a is b else self.node("select", condition, a, b)
-
-
-def _is_xor(expr: Expr) -> bool:
-    return isinstance(expr, Apply) and expr.op == "bitxor"
 
 
 def _flattened(op: str, expr: Expr) -> list[Expr]:

@@ -59,5 +59,5 @@ def _of_pairs(variant: Variant, near: bool, grid_2d: Grid2D | None) -> NormalFor
     algebra = Algebra(variant, *columns, near=near, grid_2d=grid_2d)
     canonical = Canonical(algebra, variant.lets, grid_2d)
     keeps = tuple(canonical.of(keep.condition) for keep in variant.keeps)
-    kept = algebra.both(*keeps)
+    kept = canonical.both(*keeps)
     return NormalForm(algebra, canonical, keeps, kept, implied(algebra, canonical, kept))
