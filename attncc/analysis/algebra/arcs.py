@@ -31,12 +31,15 @@ class Arc(NamedTuple):
 
     def written(self, algebra: Algebra) -> Expr | None:
         """None where the distance, moved to begin at 0, isn't sure to fit 64 bits."""
-        moved = self.distance.shifted(-self.first)
+        alone, left_out = self.size == 1, self.size == self.period - 1  # a single place: equal to it, or not
+        moved = self.distance if alone or left_out else self.distance.shifted(-self.first)
         if not algebra.fits(moved):
             return None
         remainder = algebra.form(algebra.mod(algebra.sum(moved), algebra.number(self.period)))
-        if self.size == 1:
-            return algebra.related(Relation.ZERO, remainder)
+        if alone:
+            return algebra.related(Relation.ZERO, remainder.shifted(-self.first))
+        if left_out:
+            return algebra.related(Relation.NONZERO, remainder.shifted(-((self.first - 1) % self.period)))
         return algebra.related(Relation.BELOW, remainder.shifted(1 - self.size))
 
     def only_range(self, algebra: Algebra) -> tuple[int, int] | None:

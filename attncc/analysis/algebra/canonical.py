@@ -64,7 +64,13 @@ class Canonical:
             op, *args = ints[0], *map(self._algebra.leaf, ints[1:])
         if op in COMPARISONS and args[0].type is Type.INT:
             return self._comparison(op, args[0], args[1])
-        return self._logic(op, args) if op in ("and", "or") else self._algebra.make(op, *args)
+        if op in ("and", "or"):
+            return self._logic(op, args)
+        made = self._algebra.make(op, *args)
+        if op == "not" and made in self._algebra.relations:
+            relation, form = self._algebra.relations[made]
+            return self._of_arc(relation, form, _MOST_SPLITS) or made
+        return made
 
     def both(self, *args: Expr) -> Expr:
         """All of the bools, which are in normal form."""
