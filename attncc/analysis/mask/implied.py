@@ -20,6 +20,7 @@ from ..algebra.canonical import Canonical
 from .conjunctions import Known, inequalities
 
 _MOST_FORMS = 24  # comparisons of a conjunction: each is added to all others
+_MOST_TERMS = 12  # of a comparison: three axes of both sides, and lengths; longer ones aren't looked at
 
 
 class Implied(NamedTuple):
@@ -31,7 +32,8 @@ class Implied(NamedTuple):
 
 def implied(algebra: Algebra, canonical: Canonical, kept: Expr) -> Implied:
     """What the conjunction `kept` implies of one axis at a time, and doesn't say."""
-    forms = [form for form in inequalities(algebra, kept) if not _reads_inputs(algebra, form)]
+    stated = (form for form in inequalities(algebra, kept) if len(form.terms) <= _MOST_TERMS)
+    forms = [form for form in stated if not _reads_inputs(algebra, form)]
     several = [form for form in forms if len(_axes(algebra, form)) > 1]
     if not several or len(forms) > _MOST_FORMS:
         return Implied()
