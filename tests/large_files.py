@@ -78,6 +78,18 @@ FILES = {
     "floats": variant(many("keep if sin(kv_idx * 0.@) < cos(q_idx * 1.0) + 0.@", 230)),
     "floors": variant(many("keep if floor(kv_idx * 0.@ + 0.5) <= q_idx + floor(sqrt(kv_idx * 1.0))", 185)),
     "distances": variant(many("keep if abs(q_idx // (@ + 2) - kv_idx // (@ + 2)) <= @ + 5", 240)),
+    "diamonds": variant(
+        "let dy = q_idx // 64 - kv_idx // 64\nlet dx = q_idx % 64 - kv_idx % 64\n"
+        + many("keep if abs(dx) * (@ + 1) + abs(dy) * 2 <= 40 + @", 45)
+    ),
+    "polygons": variant(
+        "let dy = q_idx // 64 - kv_idx // 64\nlet dx = q_idx % 64 - kv_idx % 64\n"
+        "let t = q_idx // 4096 - kv_idx // 4096\n"
+        + many("keep if dx * (@ - 11) + dy * (@ % 7 - 3) + t * (@ % 5 - 2) + q_len // (@ + 2) <= 40 + @", 24)
+    ),
+    "arcs": variant(many("keep if (q_idx - kv_idx + @) % 64 <= 12 or (kv_idx - q_idx) % (@ + 60) < 9", 110)),
+    "one circle": variant("keep if " + many("(q_idx - kv_idx + 5 * @) % 4096 <= 1", 330, " or ")),
+    "steps": variant(many("keep if any(q_idx - kv_idx == 3 * i - @ for i in range(64))", 9)),
     "neighbours": variant(
         many("keep if abs(q_idx % 64 - kv_idx % 64) <= @ or abs(q_idx // 64 - kv_idx // 64) <= @", 142)
     ),

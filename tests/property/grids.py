@@ -10,70 +10,52 @@ from attncc.analysis.grid_2d import Grid2D
 from attncc.analysis.mask.tiles import analyse_tiles_2d, analyse_windows
 from attncc.analysis.tiles_2d.fixed import corners
 from attncc.evaluate import Array, Environment, evaluate
-from attncc.ir import Expr, Keep, Variant, apply, const, symbol
+from attncc.ir import Expr, Keep, Variant, apply, const
 
+from .joined import JOINED, Kind
 from .masks import Random, mask_of, pick
+from .places import distance_of, place_of
 
 WIDTHS = (4, 6, 8, 12, 16, 20, 24)
 
 
-def grid_variant(random: Random, width: int) -> Variant:
-    """A few keep lines over places on a 2-D grid of this width, most of them bounds of distances."""
-    return Variant("grid", statements=tuple(Keep(_line(random, width, 1)) for _ in range(int(random.integers(1, 4)))))
+def grid_variant(random: Random, width: int, *, joined: bool = False) -> Variant:
+    """A few keep lines over places on a 2-D grid of this width, most of them bounds of distances. `joined`: two of
+    three are comparisons that say more together than each alone."""
+    kinds = _BOUNDS + 6 * JOINED if joined else _BOUNDS
+    lines = tuple(Keep(_line(random, width, 1, kinds)) for _ in range(int(random.integers(1, 4))))
+    return Variant("grid", statements=lines)
 
 
-def _line(random: Random, width: int, depth: int) -> Expr:
+def _line(random: Random, width: int, depth: int, kinds: tuple[Kind, ...]) -> Expr:
+    def inner() -> Expr:
+        return _line(random, width, depth - 1, kinds)
+
     kind = random.random()
     if depth and kind < 0.15:
-        return apply("or", _line(random, width, depth - 1), _line(random, width, depth - 1))
+        return apply("or", inner(), inner())
     if depth and kind < 0.3:
-        return apply("and", _line(random, width, depth - 1), _line(random, width, depth - 1))
+        return apply("and", inner(), inner())
     if depth and kind < 0.35:
-        return apply("not", _line(random, width, depth - 1))
+        return apply("not", inner())
     if depth and kind < 0.4:
-        return apply("select", *(_line(random, width, depth - 1) for _ in range(3)))
-    return pick(random, _BOUNDS)(random, width)
-
-
-def _place(random: Random, side: str, width: int, axis: str) -> Expr:
-    """The row, the column, the position, or a part of one."""
-    position = symbol(side)
-    if random.random() < 0.15:
-        position = apply("add", position, const(int(random.integers(0, 3)) * width + int(random.random() < 0.3)))
-    if axis == "position":
-        return position
-    if axis == "frame":
-        return apply("floordiv", position, const(4 * width))
-    if axis == "row of a frame":
-        return apply("mod", apply("floordiv", position, const(width)), const(4))
-    return apply("floordiv" if axis == "row" else "mod", position, const(width))
-
-
-def _distance(random: Random, width: int) -> tuple[Expr, int]:
-    """Of a query's place and a key's, and how large it may be worth."""
-    axis = pick(random, ("row", "row", "column", "column", "position", "frame", "row of a frame"))
-    places = [_place(random, side, width, axis) for side in (pick(random, ("q_idx", "q_pos")), "kv_idx")]
-    if random.random() < 0.2:
-        low = int(random.integers(0, 5))
-        places[0] = apply("min", apply("max", places[0], const(low)), const(low + int(random.integers(0, width))))
-    if random.random() < 0.3:
-        places.reverse()
-    return apply("sub", *places), width * 4 if axis == "position" else 8
+        return apply("select", *(inner() for _ in range(3)))
+    return pick(random, kinds)(random, width)
 
 
 def _within(random: Random, width: int) -> Expr:
-    distance, reach = _distance(random, width)
+    distance, reach = distance_of(random, width)
     return apply("le", apply("abs", distance), const(int(random.integers(0, reach))))
 
 
 def _one_sided(random: Random, width: int) -> Expr:
-    distance, reach = _distance(random, width)
+    distance, reach = distance_of(random, width)
     order = pick(random, ("le", "lt", "ge", "gt"))
     return apply(order, distance, const(int(random.integers(-reach, reach))))
 
 
 def _squared(random: Random, width: int) -> Expr:
-    first, second = (_distance(random, width)[0] for _ in range(2))
+    first, second = (distance_of(random, width)[0] for _ in range(2))
     total = apply("mul", first, first)
     if random.random() < 0.5:
         total = apply("add", total, apply("mul", second, second))
@@ -81,19 +63,19 @@ def _squared(random: Random, width: int) -> Expr:
 
 
 def _summed(random: Random, width: int) -> Expr:
-    first, second = (apply("abs", _distance(random, width)[0]) for _ in range(2))
+    first, second = (apply("abs", distance_of(random, width)[0]) for _ in range(2))
     return apply("le", apply(pick(random, ("add", "max", "min")), first, second), const(int(random.integers(0, 9))))
 
 
 def _divided(random: Random, width: int) -> Expr:
-    distance, reach = _distance(random, width)
+    distance, reach = distance_of(random, width)
     moved = apply("add", distance, const(int(random.integers(0, reach))))
     part = apply(pick(random, ("floordiv", "mod")), moved, const(int(random.integers(2, reach + 2))))
     return apply(pick(random, ("eq", "ne", "le", "ge")), part, const(int(random.integers(-1, 3))))
 
 
 def _listed(random: Random, width: int) -> Expr:
-    distance, reach = _distance(random, width)
+    distance, reach = distance_of(random, width)
     listed = {int(x) for x in random.integers(-reach, reach, int(random.integers(2, 7)))}
     listed |= {x + 1 for x in listed}
     return apply("or", *(apply("eq", distance, const(x)) for x in sorted(listed)))
@@ -101,7 +83,7 @@ def _listed(random: Random, width: int) -> Expr:
 
 def _of_one_side(random: Random, width: int) -> Expr:
     axis, unit = pick(random, (("row", 1), ("column", 1), ("position", width)))
-    place = _place(random, pick(random, ("q_pos", "kv_idx")), width, axis)
+    place = place_of(random, pick(random, ("q_pos", "kv_idx")), width, axis)
     return apply(pick(random, ("lt", "ge", "ne")), place, const(int(random.integers(0, 5)) * unit))
 
 
@@ -111,7 +93,7 @@ def _numbered(random: Random, width: int) -> Expr:
     across = -(-width // columns) - int(random.random() < 0.2)  # too few: numbers of two blocks are one
 
     def number(side: str) -> Expr:
-        row, column = (_place(random, side, width, axis) for axis in ("row", "column"))
+        row, column = (place_of(random, side, width, axis) for axis in ("row", "column"))
         of_rows = apply("mul", apply("floordiv", row, const(rows)), const(across))
         return apply("add", of_rows, apply("floordiv", column, const(columns)))
 
@@ -121,7 +103,7 @@ def _numbered(random: Random, width: int) -> Expr:
 
 def _half(random: Random, width: int) -> Expr:
     """A distance beside a float, such as half a window."""
-    distance, reach = _distance(random, width)
+    distance, reach = distance_of(random, width)
     half = apply("div", const(float(random.integers(-reach, 2 * reach))), const(2.0))
     sides = [apply("to_float", apply(pick(random, ("abs", "neg")), distance)), half]
     if random.random() < 0.3:
@@ -131,7 +113,7 @@ def _half(random: Random, width: int) -> Expr:
 
 _BOUNDS = (
     _within, _within, _within, _one_sided, _one_sided, _squared, _summed, _divided, _listed, _of_one_side, _numbered,
-    _half,
+    _half, *JOINED,
 )  # fmt: skip
 
 

@@ -2,37 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-
 import numpy as np
 
 from attncc.evaluate import Array
-from attncc.ir import Variant
-from attncc.semantics.load import load
-from attncc.source import SourceFile
 
-
-@dataclass(frozen=True)
-class Grid:
-    """A mask of an image that is `width` wide, in several forms."""
-
-    width: int
-    kept: Callable[..., Array]  # whether a pair is, by q_idx and kv_idx; lengths are equal
-    forms: Mapping[str, str]
-
-    def variant(self, form: str) -> Variant:
-        return variant_of(self.forms[form])
-
-
-def variant_of(text: str) -> Variant:
-    """A variant of the lines of a text; those that begin with `mask` stand before it."""
-    lines = [line.strip() for line in text.strip().splitlines()]
-    masks = [line for line in lines if line.startswith("mask ")]
-    body = [line for line in lines if not line.startswith("mask ")]
-    file = "\n".join(["attn 1", "import masks", *masks, "variant v {", *body, "}"])
-    return load(SourceFile("forms.attn", file)).variants[0]
-
+from .grid import Grid
 
 SQUARE = Grid(
     64,
@@ -215,6 +189,13 @@ NATTEN = Grid(
             let x = clamp(q_idx % 64, 6, 57)
             keep if first * 64 <= kv_idx < (first + 13) * 64
             keep if -6 <= kv_idx % 64 - x <= 6""",
+        "the start, taken back at the end": """
+            let qy = q_idx // 64
+            let qx = q_idx % 64
+            let y = max(qy - 6, 0) + (48 - qy - 6 - 1 if qy + 6 >= 48 else 0)
+            let x = max(qx - 6, 0) + (64 - qx - 6 - 1 if qx + 6 >= 64 else 0)
+            keep if y <= kv_idx // 64 and kv_idx // 64 < y + 13
+            keep if x <= kv_idx % 64 and kv_idx % 64 < x + 13""",
     },
 )
 
@@ -273,6 +254,14 @@ DILATED = Grid(
             let dx = q_idx % 64 - kv_idx % 64
             keep if (dy & 1) == 0 and (dx & 1) == 0
             keep if max(abs(dy), abs(dx)) <= 8""",
+        "bits of both": """
+            let dy = q_idx // 64 - kv_idx // 64
+            let dx = q_idx % 64 - kv_idx % 64
+            keep if ((dy | dx) & 1) == 0
+            keep if abs(dy) < 9 and abs(dx) < 9""",
+        "bits of the positions": """
+            keep if abs(q_idx // 64 - kv_idx // 64) <= 8 and abs(q_idx % 64 - kv_idx % 64) <= 8
+            keep if ((q_idx ^ kv_idx) & 65) == 0""",
     },
 )
 
@@ -370,7 +359,7 @@ VIDEO = Grid(
     },
 )
 
-GRIDS = {
+EIGHT = {
     "square": SQUARE, "rectangle": RECTANGLE, "natten": NATTEN, "above": ABOVE, "dilated": DILATED, "tiled": TILED,
     "shifted": SHIFTED, "video": VIDEO,
 }  # fmt: skip

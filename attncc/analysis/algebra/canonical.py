@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import isqrt
 
 from ...ir import OFFSET_SYMBOL, Apply, Const, Expr, Let, Load, Local, Symbol, Type, symbol, walk
@@ -10,6 +10,8 @@ from ...operators import COMPARISONS
 from ..grid_2d import Grid2D, position
 from .affine import Affine
 from .algebra import FALSE, TRUE, Algebra, Relation
+from .arcs import arc_of, joined
+from .bitwise import equal_where_below, equal_where_zero
 from .float_bounds import of_ints
 
 # A comparison is taken apart at most so many times along one path: min(a, min(b, ...)) < c and the like.
@@ -62,7 +64,23 @@ class Canonical:
             op, *args = ints[0], *map(self._algebra.leaf, ints[1:])
         if op in COMPARISONS and args[0].type is Type.INT:
             return self._comparison(op, args[0], args[1])
-        return self._algebra.make(op, *args)
+        if op in ("and", "or"):
+            return self._logic(op, args)
+        made = self._algebra.make(op, *args)
+        if op == "not" and made in self._algebra.relations:
+            relation, form = self._algebra.relations[made]
+            return self._of_arc(relation, form, _MOST_SPLITS) or made
+        return made
+
+    def both(self, *args: Expr) -> Expr:
+        """All of the bools, which are in normal form."""
+        return self._logic("and", args)
+
+    def _logic(self, op: str, args: Iterable[Expr]) -> Expr:
+        parts = [
+            inner for arg in args for inner in (arg.children if isinstance(arg, Apply) and arg.op == op else (arg,))
+        ]
+        return self._algebra.make(op, *joined(op, parts, self._algebra))
 
     def _symbol(self, node: Symbol) -> Expr:
         algebra = self._algebra
@@ -73,6 +91,10 @@ class Canonical:
         return algebra.leaf(node)
 
     # ------------------------------------------------------------ comparisons, taken apart
+
+    def below(self, form: Affine) -> Expr | None:
+        """form <= 0, taken apart; None where it isn't sure to fit 64 bits however it is written."""
+        return self._split(Relation.BELOW, form, _MOST_SPLITS)
 
     def _comparison(self, op: str, a: Expr, b: Expr) -> Expr:
         relation, form = self._algebra.relate(op, a, b)
@@ -88,8 +110,35 @@ class Canonical:
         if relation is Relation.NONZERO:
             zero = self._split(Relation.ZERO, form, splits)
             return None if zero is None else algebra.negation(zero)
+        told = self._of_bits(relation, form) or self._of_arc(relation, form, splits)
+        if told is not None:
+            return told
         opened = self._opened(relation, form, splits)
         return self._unhidden(relation, form, splits, whole) if opened is None else opened
+
+    def _of_bits(self, relation: Relation, form: Affine) -> Expr | None:
+        """Of bits that are compared: the numbers that are equal, or not."""
+        equal, are = equal_where_zero(form, self._algebra), True
+        if relation is Relation.BELOW:
+            equal, are = equal_where_below(form, self._algebra)
+        if not equal:
+            return None
+        found = self.both(*(self._comparison("eq", x, y) for x, y in equal))
+        return found if are else self._algebra.negation(found)
+
+    def _of_arc(self, relation: Relation, form: Affine, splits: int) -> Expr | None:
+        """Of a distance's remainder: its range, if it comes around once, else the arc in its one form."""
+        arc = arc_of(relation, form, self._algebra)
+        if arc is None:
+            return None
+        places = arc.only_range(self._algebra)
+        if places is None:
+            return arc.written(self._algebra) if relation is Relation.BELOW else None
+        if arc.size == 1:
+            return self._split(Relation.ZERO, arc.distance.shifted(-places[0]), splits - 1)
+        sides = arc.distance.times(-1).shifted(places[0]), arc.distance.shifted(-places[1])
+        ends = [self._split(Relation.BELOW, side, splits - 1) for side in sides]
+        return None if ends[0] is None or ends[1] is None else self._algebra.both(ends[0], ends[1])
 
     def _unhidden(self, relation: Relation, form: Affine, splits: int, whole: Expr | None) -> Expr | None:
         """The same of what no quotient or square hides; `whole` is the comparison as it is."""
@@ -116,7 +165,7 @@ class Canonical:
         if len(parts) < len(split):
             return None
         either = (atom.op == "min") == (form.terms[atom] > 0)
-        return algebra.either(*parts) if either else algebra.both(*parts)
+        return self._logic("or" if either else "and", parts)
 
     def _opened(self, relation: Relation, form: Affine, splits: int) -> Expr | None:
         """Without a quotient, or a square, that hides how the sides move together: bounds of what it is made of."""
@@ -181,8 +230,8 @@ class Canonical:
                 distance = algebra.form(atoms[0].args[0]).plus(algebra.form(atoms[1].args[0]), -1)
         if distance is None or not algebra.fits(distance):
             return algebra.related(Relation.ZERO, form)
-        remainder = algebra.mod(algebra.sum(distance), atoms[0].args[1])
-        return algebra.related(Relation.ZERO, algebra.form(remainder))
+        remainder = algebra.form(algebra.mod(algebra.sum(distance), atoms[0].args[1]))
+        return self._of_arc(Relation.ZERO, remainder, 1) or algebra.related(Relation.ZERO, remainder)
 
 
 def _replaced(form: Affine, atom: Expr, by: Expr, algebra: Algebra) -> Affine:

@@ -29,7 +29,7 @@ def simplified(algebra: Algebra, parts: Sequence[Expr]) -> list[Expr]:
 
 
 @dataclass
-class _Known:
+class Known:
     """Ranges of affine forms without a constant."""
 
     algebra: Algebra
@@ -84,7 +84,7 @@ class _Together:
         return parts
 
     def _length(self, part: Expr) -> int:
-        return max((len(form.terms) for form in self._inequalities(part)), default=0)
+        return max((len(form.terms) for form in inequalities(self.algebra, part)), default=0)
 
     def _one(self, part: Expr, others: tuple[Expr, ...]) -> Expr:
         """What the part must say where all others hold."""
@@ -105,8 +105,8 @@ class _Together:
         digits = list(_digits(form))
         if len(digits) == 1 and sum(not self.algebra.uniform(atom) for atom in form.terms) <= 2:
             return part
-        known = _Known(self.algebra)
-        known.add(inequality for other in others for inequality in self._inequalities(other))
+        known = Known(self.algebra)
+        known.add(inequality for other in others for inequality in inequalities(self.algebra, other))
         if relation is not Relation.BELOW:
             equal = self._equality(form, known)
             return part if equal is None else equal if relation is Relation.ZERO else self.algebra.negation(equal)
@@ -122,7 +122,7 @@ class _Together:
             return part
         return self.algebra.related(Relation.BELOW, digit.shifted(-limits.pop())) or part
 
-    def _equality(self, form: Affine, known: _Known) -> Expr | None:
+    def _equality(self, form: Affine, known: Known) -> Expr | None:
         """form == 0 as one equality a digit, as two numbers are equal if all their digits are. None where the smaller
         digits leave the larger one more than one value."""
         digits, parts = list(_digits(form)), []
@@ -138,16 +138,17 @@ class _Together:
         written = [part for part in parts if part is not None]
         return self.algebra.both(*written) if 1 < len(written) == len(parts) else None
 
-    def _inequalities(self, part: Expr) -> Iterator[Affine]:
-        """Forms f of which the part says f <= 0."""
-        if isinstance(part, Apply) and part.op == "and":
-            for arg in part.args:
-                yield from self._inequalities(arg)
-        relation, form = self.algebra.relations.get(part, (Relation.NONZERO, Affine({})))
-        if relation is not Relation.NONZERO:
-            yield form
-        if relation is Relation.ZERO:
-            yield form.times(-1)
+
+def inequalities(algebra: Algebra, part: Expr) -> Iterator[Affine]:
+    """Forms f of which the part says f <= 0."""
+    if isinstance(part, Apply) and part.op == "and":
+        for arg in part.args:
+            yield from inequalities(algebra, arg)
+    relation, form = algebra.relations.get(part, (Relation.NONZERO, Affine({})))
+    if relation is not Relation.NONZERO:
+        yield form
+    if relation is Relation.ZERO:
+        yield form.times(-1)
 
 
 def _digits(form: Affine) -> Iterator[tuple[int, Affine]]:

@@ -9,6 +9,7 @@ from ...ir import Expr, Variant, walk
 from ..algebra.algebra import Algebra
 from ..algebra.canonical import Canonical
 from ..grid_2d import Grid2D
+from .implied import Implied, implied
 
 # Nodes of the normal form from which a mask is large: the analysis of one size of tiles takes 0.1 s of a core or more
 # then, and commands ask for some ten (docs/notebook/2026-11-trust.md). Larger tiles have coarser rules: fewer tiles
@@ -25,6 +26,7 @@ class NormalForm:
     canonical: Canonical
     keeps: tuple[Expr, ...]
     kept: Expr  # all lines together
+    implied: Implied  # and what they imply together
 
     @property
     def nodes(self) -> int:
@@ -34,7 +36,7 @@ class NormalForm:
     def for_tiles(self, block_q: int, block_kv: int, grid_2d: Grid2D | None = None) -> NormalForm:
         """The same over tiles of at most block_q x block_kv pairs, to be added to."""
         algebra = self.algebra.for_tiles(block_q, block_kv, grid_2d)
-        return NormalForm(algebra, self.canonical.over(algebra), self.keeps, self.kept)
+        return NormalForm(algebra, self.canonical.over(algebra), self.keeps, self.kept, self.implied)
 
 
 def normal_form(
@@ -57,4 +59,5 @@ def _of_pairs(variant: Variant, near: bool, grid_2d: Grid2D | None) -> NormalFor
     algebra = Algebra(variant, *columns, near=near, grid_2d=grid_2d)
     canonical = Canonical(algebra, variant.lets, grid_2d)
     keeps = tuple(canonical.of(keep.condition) for keep in variant.keeps)
-    return NormalForm(algebra, canonical, keeps, algebra.both(*keeps))
+    kept = canonical.both(*keeps)
+    return NormalForm(algebra, canonical, keeps, kept, implied(algebra, canonical, kept))

@@ -17,6 +17,7 @@ from ..rules import QBounds, TileRules, sorted_name
 from .bounds import IndexRange, LoopBounds, Solver
 from .box import Box
 from .hint_use import HintUse, SortedHints
+from .implied import Implied
 from .min_max_tables import MOST_ENTRIES, MinMaxTables
 from .normal_form import is_large, normal_form
 from .plain import plain
@@ -142,7 +143,7 @@ def analyse_tiles_2d(variant: Variant, block_q: int, block_kv: int, grid_2d: Gri
     """
     of_bands = analyse(variant, *grid_2d.bands(block_q, block_kv), inner)
     mask = _lower(variant, block_q, block_kv, grid_2d=grid_2d)
-    truth = mask.box.truth(mask.kept)
+    truth = mask.truth()
     return replace(
         of_bands,
         any_kept=of_corners(truth.any, grid_2d),
@@ -207,7 +208,7 @@ def _rules(mask: _Mask, inner: str) -> TileRules:
 
 def _test(mask: _Mask) -> Truth:
     """What is told of single tiles, without lines of which it would be nested too deep."""
-    truth = mask.box.truth(mask.kept)
+    truth = mask.truth()
     if _depth(*truth) <= _MOST_DEEP:
         return truth
     told = [keep for keep in mask.keeps if _depth(*mask.box.truth(keep)) <= _MOST_DEEP]
@@ -220,6 +221,9 @@ def _bounds(mask: _Mask, side: str) -> LoopBounds:
     """The loop bounds, without those of lines of which they would be nested too deep."""
     solver = Solver(mask.box, side)
     bounds = solver.of(mask.kept)
+    implied = mask.box.algebra.both(mask.kept, *mask.implied.joint, *mask.implied.single)
+    if implied is not mask.kept:
+        bounds = LoopBounds(solver.of(implied).live, bounds.full)
     if _depth(*bounds.ends) <= _MOST_DEEP:
         return bounds
     told = [keep for keep in mask.keeps if _depth(*solver.of(keep).ends) <= _MOST_DEEP]
@@ -270,6 +274,12 @@ class _Mask:
     box: Box
     keeps: tuple[Expr, ...]
     kept: Expr
+    implied: Implied
+
+    def truth(self) -> Truth:
+        """Whether a tile may keep some pair, which also asks for what the lines imply, and whether it keeps all."""
+        truth = self.box.truth(self.kept)
+        return Truth(self.box.truth(self.box.algebra.both(self.kept, *self.implied.joint)).any, truth.all)
 
     def reasons(self, keep: Expr) -> list[str]:
         known = self.box.reasons
@@ -293,7 +303,7 @@ def _lower(
 ) -> _Mask:
     form = normal_form(variant, block_q, block_kv, near=near, grid_2d=grid_2d)
     tables, hints = MinMaxTables.for_tiles(block_q, block_kv), SortedHints(hint_use)
-    return _Mask(Box(variant, form.algebra, block_q, block_kv, tables, hints), form.keeps, form.kept)
+    return _Mask(Box(variant, form.algebra, block_q, block_kv, tables, hints), form.keeps, form.kept, form.implied)
 
 
 def _all_near(inputs: list[Expr]) -> Expr:
