@@ -1,5 +1,5 @@
-"""Each kernel that the emulator runs takes a host compiler half a second. So of tests with three cases and more one stays,
-and all others are marked slow; of those with six and more, which are products of parameters, one in seven stays."""
+"""Each kernel that the emulator runs takes a host compiler half a second. So of the cases of a test that has three and
+more, the first stays, and every seventh behind it; all others are marked slow."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first stays, and every seventh behind it: so do both values of a parameter that has two, as seven is odd.
-    Caches choose for themselves, so that tests share kernels."""
+    """Seven is odd: so both values of a parameter that has two stay. Caches choose for themselves, so that tests share
+    kernels."""
     ours = [item for item in items if item.path.name.startswith("test_emulated_")]
     ours = [item for item in ours if item.path.name != "test_emulated_caches.py"]
     for _, cases in groupby(ours, key=lambda item: item.nodeid.partition("[")[0]):
