@@ -99,7 +99,8 @@ def _input() -> dict[str, Any]:
 
 
 def _schedule() -> dict[str, Any]:
-    """Its head, and its settings up to the closing brace; those of candidates are inside."""
+    """Its head, and its settings up to the closing brace; those of candidates are inside. What stands before `=` is a
+    knob: `check` knows which there are."""
     head = r"\b(schedule)\s+(\w+)\s+(for)\s+(\w+)(?:\s+(?!on\b)(\w+))?\s+(on)\s+(\w+)"
     head += rf"(?:\s+(for)\s+{_named('lengths')}\s+(\d[\d_]*\.\.(?:\d[\d_]*)?))?\s*(\{{)"
     scopes = (
@@ -113,7 +114,7 @@ def _schedule() -> dict[str, Any]:
         "beginCaptures": {str(place): {"name": f"{scope}.attn"} for place, scope in enumerate(scopes, 1)},
         "patterns": [
             *_include("comment"),
-            _match(rf"{_named('knob')}\s*(=)", _1="variable.other.property", _2="keyword.operator"),
+            _match(r"\b([a-z]\w*)\s*(=)", _1="variable.other.property", _2="keyword.operator"),
             {"begin": r"\{", "end": r"\}", "patterns": _include("comment", "setting", "atom")},
             *_include("setting", "atom"),
         ],

@@ -151,6 +151,7 @@ class Operator:
     def __post_init__(self) -> None:
         """A record whose parts don't fit each other would only fail in a later phase."""
         assert self.on_ints or self.on_floats or self.on_bools, f"{self.name}: takes nothing"
+        assert self.function is None or all(part.cuda for part in self.parts), f"{self.name}: what it is in CUDA"
         if self.on_floats is not None:
             differentiable = self.gives in (None, Type.FLOAT)
             assert differentiable == (self.on_floats.derivative is not None), f"{self.name}: derivative"

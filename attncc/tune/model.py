@@ -10,7 +10,7 @@ from typing import Any
 from ..analysis.cost import backward_cost, cost
 from ..analysis.cost.roofline import DEVICES, Device
 from ..analysis.mask.grid import Tally
-from ..executor.run import workload
+from ..executor.run import skips, workload
 from ..explain import expected_splits, kept_pairs, tallies
 from ..kernels.legality import shared_memory
 from ..kernels.registry import backward_facts, facts_of
@@ -89,8 +89,16 @@ class Model:
         return {}
 
     def _tallies(self, plan: KernelPlan) -> list[Tally]:
-        distinct = tallies(plan, self.problem, self.inputs)
+        key = plan.variant, plan.rules, plan.block_q, plan.block_kv, plan.grid_2d, skips(plan), plan.tests_tiles
+        if key not in self._tallies_by_tiles:
+            self._tallies_by_tiles[key] = tallies(plan, self.problem, self.inputs)
+        distinct = self._tallies_by_tiles[key]
         return distinct * (self.problem.batch // len(distinct))
+
+    @cached_property
+    def _tallies_by_tiles(self) -> dict[Any, list[Tally]]:
+        """By what they depend on: candidates with other warps or stages meet the same tiles."""
+        return {}
 
     def _flops(self, plan: KernelPlan, work: cost.Workload, seen: list[Tally]) -> int:
         if not plan.is_backward:

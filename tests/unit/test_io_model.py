@@ -70,7 +70,11 @@ def held_against(plan: KernelPlan, call: Call) -> None:
     assert (counted.read, counted.arrived) == (totals["l2_reads"], totals["sm_reads"])
 
 
-@pytest.mark.parametrize("text", [FULL, CAUSAL, WINDOW, STRIPES])
+# Without a mask, and tested tiles. Of masks with bounds other tests here have one on each target; the rest is slow.
+MASKS = [FULL, pytest.param(CAUSAL, marks=pytest.mark.slow), pytest.param(WINDOW, marks=pytest.mark.slow), STRIPES]
+
+
+@pytest.mark.parametrize("text", MASKS)
 def test_portable_forward(text: str) -> None:
     """Ragged tiles, groups of heads, and a split of the keys, which loads Q once more."""
     plan = plan_of(text, "forward", "sm_80", block_q=64, block_kv=32)
@@ -83,10 +87,10 @@ def test_portable_forward(text: str) -> None:
     [
         (FULL, {}),
         (CAUSAL, {"block_q": 128}),  # two warpgroups, which ask for themselves
-        (WINDOW, {"block_q": 192}),
+        pytest.param(WINDOW, {"block_q": 192}, marks=pytest.mark.slow),
         (STRIPES, {"block_q": 128, "skip": "in_kernel"}),
         (STRIPES, {"block_q": 128, "skip": "lists"}),
-        (CAUSAL, {"skip": "never"}),
+        pytest.param(CAUSAL, {"skip": "never"}, marks=pytest.mark.slow),
     ],
 )
 def test_hopper_forward(text: str, settings: dict[str, Any]) -> None:
@@ -123,7 +127,7 @@ def backward_held_against(plan: KernelPlan, call: Call) -> None:
     assert counted.added == totals["reductions"]
 
 
-@pytest.mark.parametrize("text", [FULL, CAUSAL, WINDOW, STRIPES])
+@pytest.mark.parametrize("text", MASKS)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_backward(text: str, target: str) -> None:
     plan = plan_of(text, "backward", target)

@@ -27,7 +27,7 @@ from attncc.import_flex import import_flex
 from attncc.import_flex.library import PRELUDE
 from attncc.ir import Apply, Score, Symbol, Type, Variant, apply, const, symbol
 from attncc.operators import OPERATORS, Operator
-from attncc.operators.record import Cuda, OnFloats
+from attncc.operators.record import Cuda, Function, OnFloats
 from attncc.package import package_files, prepare
 from attncc.problem import Problem
 from attncc.semantics.load import load
@@ -327,3 +327,12 @@ def test_no_record_lacks_a_part(part: str) -> None:
 def test_what_gives_a_float_has_a_derivative() -> None:
     with pytest.raises(AssertionError, match="cosh: derivative"):
         Operator(name="cosh", arity=1, on_floats=OnFloats(**{**WHOLE, "derivative": None}))
+
+
+def test_what_is_called_by_its_name_has_its_cuda() -> None:
+    """Rules of codegen are for operators that are written as signs: without one `check` would pass, and `run` fail."""
+    with pytest.raises(AssertionError, match="cosh: what it is in CUDA"):
+        Operator(
+            name="cosh", arity=1, function=Function("x", "the hyperbolic cosine"),
+            on_floats=OnFloats(**{**WHOLE, "cuda": None}),
+        )  # fmt: skip

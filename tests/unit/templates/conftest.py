@@ -1,5 +1,5 @@
-"""Each kernel that the emulator runs takes a host compiler half a second. So of tests with three cases and more, two
-thirds of the cases are marked slow; of those with six and more, which are products of parameters, four fifths."""
+"""Each kernel that the emulator runs takes a host compiler half a second. So of the cases of a test that has three and
+more, the first stays, and every seventh behind it; all others are marked slow."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first stays, and every third or fifth behind it: so do both values of a parameter that has two, beside one
-    with two or four. Caches choose for themselves, so that tests share kernels."""
+    """Seven is odd: so both values of a parameter that has two stay. Caches choose for themselves, so that tests share
+    kernels."""
     ours = [item for item in items if item.path.name.startswith("test_emulated_")]
     ours = [item for item in ours if item.path.name != "test_emulated_caches.py"]
     for _, cases in groupby(ours, key=lambda item: item.nodeid.partition("[")[0]):
         found = list(cases)
-        step = 1 if len(found) < 3 else 3 if len(found) < 6 else 5
+        step = 1 if len(found) < 3 else 7
         for number, item in enumerate(found):
             if number % step:
                 item.add_marker(pytest.mark.slow)

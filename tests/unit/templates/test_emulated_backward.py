@@ -192,7 +192,7 @@ def test_memory_beyond_the_rows_does_not_matter() -> None:
         check(plan, of_dq, Call(*views))
 
 
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [64, pytest.param(128, marks=pytest.mark.slow)])
 def test_thrift_where_registers_are_few(head_dim: int) -> None:
     """Four heads share the keys: what one is about takes the place of the one before."""
     program = load(SourceFile.read(folder("specs") / "selected_attention.attn"))

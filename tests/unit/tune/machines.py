@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from attncc.analysis.cost.roofline import DEVICES
 from attncc.compiler import Specification
 from attncc.problem import Problem
 from attncc.runtime.cuda.nvrtc import Resources
-from attncc.schedule.plan import KernelPlan
+from attncc.schedule.plan import Build, KernelPlan
 from attncc.schedule.schedule import Schedule
 from attncc.settle import Settled
 from attncc.tune.candidates import TunedKernel, first_plan
@@ -73,11 +74,8 @@ class SimulatedMachine(SimulatedGpu):
         return changed, *more
 
     def _plan(self, specification: Specification) -> KernelPlan:
-        return (
-            TunedKernel(specification, self._kernel.build)
-            .candidates(specification.schedule(self._kernel.build.pass_name, self._kernel.build.target))
-            .first
-        )
+        build = self._kernel.build
+        return _first_plan(specification, build, specification.schedule(build.pass_name, build.target))
 
 
 def made(
@@ -94,6 +92,17 @@ def made(
         return SimpleNamespace(plan=plan, compiled=SimpleNamespace(resources=resources), troubles=trouble)
 
     return make
+
+
+@cache
+def _model(problem: Problem) -> Model:
+    """One for all sessions: most candidates of one are those of the next."""
+    return Model(problem, {}, DEVICES["h200"])
+
+
+@cache
+def _first_plan(specification: Specification, build: Build, schedule: Schedule | None) -> KernelPlan:
+    return TunedKernel(specification, build).candidates(schedule).first
 
 
 def never(_: KernelPlan) -> bool:
@@ -125,7 +134,7 @@ class Rig:
         identity = {"problem": str(self.work.problem)}
         log = Log.resume(self.path, identity) if resume else Log.begin(self.path, identity, {})
         self.machine = SimulatedMachine(self.kernel, self.work, times, wrong=wrong, after=after, **noise)
-        model = Model(self.work.problem, self.work.inputs, DEVICES["h200"])
+        model = _model(self.work.problem)
         self.compiled.clear()
         return Session(self.kernel, self.work, model, self.machine, log, budget, make=made(spills, self.compiled))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from attncc.compiler import Specification, specify
 from attncc.schedule.plan import Build
 from attncc.schedule.schedule import Schedule
@@ -25,10 +27,12 @@ schedule other for mine decode on sm_80 {
 """
 
 
+@cache
 def specification(text: str) -> Specification:
     return specify(load(SourceFile("mine.attn", text)), "mine")
 
 
+@cache
 def tuned(
     text: str, target: str = "sm_80", pass_name: str = "forward", dtype: str = "bf16", dim: int = 16
 ) -> TunedKernel:
