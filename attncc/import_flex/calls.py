@@ -67,7 +67,7 @@ def call(machine: Machine, function: Value, given: Given) -> Value:
 
 
 def _new(machine: Machine, of: Class, given: Given) -> Value:
-    """An object of a class of the file: `__init__` gives its attributes, or the fields of a dataclass do."""
+    """An object of a class of the file: `__init__` gives its attributes (`fields` has that of a dataclass)."""
     made = Instance(of, {})
     init = class_name(machine, of, "__init__")
     if isinstance(init, Function):

@@ -13,6 +13,7 @@ from . import calls
 from .binding import bind, iterate
 from .branches import either, forget
 from .expressions import binary, truth_of, undecided
+from .fields import init_by_fields, is_made_by_fields, last_word
 from .machine import Machine
 from .terms import Captured
 from .values import BAD, NOTHING, Class, Function, Instance, Items, Later, Lookup, Module, Scope, Value
@@ -97,7 +98,7 @@ def _augmented(machine: Machine, node: ast.AugAssign, scope: Scope) -> None:
 
 
 def _function(machine: Machine, node: ast.FunctionDef, scope: Scope) -> None:
-    unclear = [item for item in node.decorator_list if _last_word(item) not in _TRANSPARENT]
+    unclear = [item for item in node.decorator_list if last_word(item) not in _TRANSPARENT]
     span = machine.span(node, scope)
     if unclear:
         decorator = machine.span(unclear[0], scope)
@@ -108,21 +109,18 @@ def _function(machine: Machine, node: ast.FunctionDef, scope: Scope) -> None:
         scope.names[node.name] = calls.function(machine, node.name, node, scope)
 
 
-def _last_word(node: ast.expr) -> str:
-    """`lru_cache` of `@functools.lru_cache(maxsize=None)`."""
-    node = node.func if isinstance(node, ast.Call) else node
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
 def _class(machine: Machine, node: ast.ClassDef, scope: Scope) -> None:
     body = Scope(scope.text, scope, node.name)
     bases = tuple(Later(partial(machine.evaluate, base, scope)) for base in node.bases)
     scope.names[node.name] = made = Class(node.name, body, bases)
     machine.run(node.body, body)
+    if is_made_by_fields(node):
+        init = init_by_fields(node)
+        body.names["__init__"] = NOTHING if init is None else calls.function(machine, "__init__", init, body)
     static = {
         item.name
         for item in node.body
-        if isinstance(item, ast.FunctionDef) and "staticmethod" in map(_last_word, item.decorator_list)
+        if isinstance(item, ast.FunctionDef) and "staticmethod" in map(last_word, item.decorator_list)
     }
     for name, value in body.names.items():
         if isinstance(value, Function) and name not in static and value.parameters:

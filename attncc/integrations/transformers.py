@@ -24,8 +24,9 @@ from transformers.masking_utils import and_masks, causal_mask_function, padding_
 from ..diagnostics import AttnccError
 from ..flex.attention import again, attend
 from ..flex.call import Mods, Options
+from ..flex.inputs import flat
 from ..problem.refusal import refused
-from .mods import of_tensor, score_mod_of
+from .mods import misfit, of_tensor, score_mod_of
 from .paged import paged, register_paged
 
 __all__ = ["NAME", "Mask", "attention", "mask", "paged", "register"]
@@ -91,8 +92,7 @@ class Mask(BlockMask):  # type: ignore[misc]  # torch is not followed
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """A function of torch's that a mask came to."""
-        given = (*args, *(kwargs or {}).values())
-        next(item for item in given if isinstance(item, Mask))._no_tensor()
+        next(item for item in flat((args, kwargs or {})) if isinstance(item, Mask))._no_tensor()
 
     def __repr__(self) -> str:
         return f"Mask({getattr(self.mask_mod, '__name__', 'mask')}, shape={self._shape})"
@@ -167,9 +167,10 @@ def attention(  # noqa: PLR0917  (transformers' order)
     """What transformers calls for each layer: see `AttentionInterface`.
 
     query is [batch, heads, q_len, head_dim], key and value [batch, kv_heads, kv_len, head_dim]; the result is
-    [batch, q_len, heads, value_head_dim]. `attention_mask` is a `Mask`, None, or a tensor [batch, 1 or heads, q_len,
-    kv_len], bool or added to scores; `s_aux` are a sink's logits [heads]. Without a mask queries see all keys; in a
-    causal layer with more than one query, those up to their own.
+    [batch, q_len, heads, value_head_dim]. `attention_mask` is a `Mask`, None, or a tensor [batch, heads, q_len, kv_len]
+    in which each length may be 1, bool or added to scores; `position_bias` is a tensor of such a shape, and `s_aux` are
+    a sink's logits [heads]. Without a mask queries see all keys; in a causal layer with more than one query, those up
+    to their own.
 
     AttnccError A713 for a mask function that `.attn` can't express, with its line, A714 for what no kernel has.
     """
@@ -191,11 +192,19 @@ def attention(  # noqa: PLR0917  (transformers' order)
     if found and s_aux is None and dropout == 0:
         out = again(query, key, value, found, scaling)
     if out is None:
+        _check_shapes(module, query, key, attention_mask, position_bias)
         causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
         mods = _mods(attention_mask, causal and query.shape[2] > 1, softcap, position_bias, found)
         options = Options(scale=scaling, enable_gqa=True, sink=s_aux, dropout=dropout)
         out = attend(query, key, value, mods, options)
     return out.transpose(1, 2).contiguous(), None
+
+
+def _check_shapes(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, *given: Any) -> None:
+    for tensor in given:
+        if isinstance(tensor, torch.Tensor) and (expected := misfit(tensor, query, key)):
+            what = f"{type(module).__name__} brings a mask or a bias that doesn't go with its scores"
+            raise refused("A714", what, expected=expected, came=str([*tensor.shape]), help=_EAGER)
 
 
 def _added_keys(mask: Mask, key: torch.Tensor) -> AttnccError:

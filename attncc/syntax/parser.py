@@ -66,7 +66,7 @@ class _Automaton:
         tree, index = None, 0
         while index < len(self.tokens) and len(self.diagnostics.items) < MAX_ERRORS:
             self._check_stack(index)
-            if self._assignment_inside_expression(index):
+            if self._assignment_inside_expression(index) or self._assignment_behind_input(index):
                 index = self._recover(index)
                 continue
             try:
@@ -85,6 +85,14 @@ class _Automaton:
         """`score = …` begins a statement, but what stands before it isn't complete (so `score` alone would fit)."""
         starts = [token.type for token in self.tokens[index : index + 2]] == ["SCORE", "EQUAL"]
         return starts and not self._accepts(self.state.state_stack, "SCORE", "EQUAL")
+
+    def _assignment_behind_input(self, index: int) -> bool:
+        """A name that begins a line below an `input` would be a property of that; what stands behind it tells that it
+        is none, as in `q = …`."""
+        token, states = self.tokens[index], self.state.state_stack
+        if token.type != "NAME" or not first_on_line(self.source, token) or not self._accepts(states, "LET"):
+            return False
+        return self._accepts(states, "NAME") and not self._accepts(states, "NAME", self.tokens[index + 1].type)
 
     # ---------------------------------------------------------------- after an error
 

@@ -67,3 +67,56 @@ def test_dicts_that_change_are_not_known(lines) -> None:  # noqa: F811
         return q_idx - kv_idx < WIDTHS["a"]
     """
     assert lines(python)[0].startswith("input")
+
+
+FIELDS = """
+import dataclasses
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+class Step(NamedTuple):
+    row: int
+    column: int = 3
+
+@dataclass(frozen=True)
+class Window:
+    size: int
+    kind: ClassVar[str] = "near"
+    sinks: int = field(default=4)
+    names: list = field(default_factory=list)
+    causal: bool = True
+
+    def __post_init__(self):
+        self.half = self.size // 2
+
+    def mask(self, b, h, q_idx, kv_idx):
+        if self.causal:
+            return q_idx - kv_idx < self.half
+        return kv_idx < self.sinks
+
+@dataclasses.dataclass
+class Wider(Window):
+    more: int = 7
+
+WIDER = Wider(8, more=9)
+
+def wide(b, h, q_idx, kv_idx):
+    return q_idx - kv_idx < WIDER.more
+
+def near(step):
+    return lambda b, h, q_idx, kv_idx: q_idx - kv_idx < step.row + step.column
+"""
+
+OBJECTS = [
+    ("near(Step(2))", ["const row: int = 2", "const column: int = 3"]),
+    ("near(Step(column=5, row=1))", ["const row: int = 1", "const column: int = 5"]),
+    ("Window(8).mask", ["const size: int = 8", "const half: int = size // 2", "keep if q_idx - kv_idx < half"]),
+    ("Window(8, causal=False).mask", ["const sinks: int = 4", "keep if kv_idx < sinks"]),
+    ("Window(8, 2, causal=False).mask", ["const sinks: int = 2", "keep if kv_idx < sinks"]),
+    ("wide", ["input WIDER_more: i32"]),  # fields of another class come first: not followed
+]
+
+
+@pytest.mark.parametrize(("target", "expected"), OBJECTS)
+def test_objects_made_by_their_fields(lines, target: str, expected: list[str]) -> None:  # noqa: F811
+    assert set(expected) <= set(lines(FIELDS, target))

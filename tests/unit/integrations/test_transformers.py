@@ -161,6 +161,55 @@ def test_masks_as_tensors() -> None:
     assert_alike(found, expected)
 
 
+def _added(kept: Any) -> Any:
+    return torch.zeros(kept.shape).masked_fill_(~kept, torch.finfo(torch.float32).min)
+
+
+@pytest.mark.parametrize("alike", [(0,), (2,), (0, 2), (1, 2, 3), ()], ids=str)
+def test_masks_and_biases_with_axes_of_one_entry(alike: tuple[int, ...]) -> None:
+    """LayoutLM and Switch Transformers add [batch, 1, 1, kv_len]: all queries see the same keys."""
+    shape = [1 if axis in alike else length for axis, length in enumerate((2, 4, 5, 7))]
+    torch.manual_seed(0)
+    query, key, bias = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 7, 8), torch.randn(shape)
+    kept = torch.rand(shape) < 0.6
+    scores = query @ key.transpose(2, 3) / 8**0.5
+    module = torch.nn.Module()
+    cases = [
+        ({"attention_mask": _added(kept)}, _added(kept)),
+        ({"attention_mask": kept}, _added(kept)),
+        ({"attention_mask": _added(kept), "position_bias": bias}, _added(kept) + bias),
+    ]
+    some = kept.expand(2, 4, 5, 7).any(3, keepdim=True).transpose(1, 2)  # rows of padding give 0
+    for given, added in cases:
+        found, _ = integration.attention(module, query, key, key, **{"attention_mask": None, **given})
+        expected = ((scores + added).softmax(3) @ key).transpose(1, 2)
+        assert_alike(found * some, expected * some)
+
+
+@pytest.mark.parametrize("shape", [(2, 7), (2, 4, 5, 6), (2, 4, 9, 7), (3, 1, 1, 7), (2, 2, 5, 7)], ids=str)
+def test_masks_of_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    query, key = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 7, 8)
+    module = MODELS["llama"].made()
+    for name in ("attention_mask", "position_bias"):
+        with pytest.raises(AttnccError, match=r"A714.*LlamaForCausalLM(.|\n)*2 or 1"):
+            integration.attention(module, query, key, key, **{"attention_mask": None, name: torch.zeros(shape)})
+
+
+def test_encoders_that_make_their_own_mask(calls: list[str]) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
+    torch.manual_seed(0)
+    model = transformers.LayoutLMModel(transformers.LayoutLMConfig(vocab_size=TOKENS, **sizes)).eval()
+    ids, kept = ids_with_padding()
+    kept = kept.flip(1)
+
+    def run(model: Any) -> Any:
+        return model(ids, attention_mask=kept).last_hidden_state[kept.bool()]
+
+    found = by(model, "attncc", run)
+    assert len(calls) == 2
+    assert_alike(found, by(model, "eager", run))
+
+
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing_enable. is deprecated:FutureWarning")
 def test_gradient_checkpointing() -> None:
     model = MODELS["llama"].made().train()
@@ -235,6 +284,14 @@ def test_models_that_compute_with_their_mask_are_refused_by_name(kind: str) -> N
     ids, kept = ids_with_padding()
     with pytest.raises(AttnccError, match=f"A714(.|\n)*{kind}"):
         model(ids, attention_mask=kept)
+
+
+def test_a_mask_in_a_list_is_refused_by_name() -> None:
+    """T5Gemma 2 concatenates the masks of both its kinds of keys."""
+    mask = integration.mask(1, 5, 5, config=transformers.LlamaConfig())
+    for concatenated in (lambda: torch.cat([mask, mask], dim=-1), lambda: torch.where(torch.ones(5) > 0, mask, 0)):
+        with pytest.raises(AttnccError, match=r"A714.*llama computes with its mask"):
+            concatenated()
 
 
 def test_a_mask_of_fewer_keys_is_refused() -> None:
