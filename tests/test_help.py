@@ -318,7 +318,12 @@ def test_values_by_other_names_are_what_they_mean(word: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["score = q_idx >= kv_idx ? score : 0", "keep_if q_pos >= kv_idx", "score = softplus(score, beta=2)"],
+    [
+        "score = q_idx >= kv_idx ? score : 0",
+        "keep_if q_pos >= kv_idx",
+        "score = softplus(score, beta=2)",
+        "score = max(score, dim=-1)",
+    ],
 )
 def test_a_form_is_no_edit(line: str) -> None:
     """What stands for something of the author's, or leaves words beside it that don't fit."""
@@ -332,6 +337,35 @@ def test_names_without_underlines_in_front_can_be_given(name: str) -> None:
     for _ in range(2):
         source = applied(diagnose_source(source)[0].edit)
     assert not errors(diagnose_source(source))
+
+
+@pytest.mark.parametrize(
+    ("line", "help", "edited"),
+    [
+        ("input doc: i32[batch, pos] sorted", "write `nondecreasing`", "input doc: i32[batch, pos] nondecreasing"),
+        ("input doc: i32[batch, pos] decreasing", "the only order there is: `nondecreasing`", None),
+        ("input doc: u8[batch, pos]", "there are no ints of 8 bits: take `i32`, or `bool` for flags", None),
+        ("input doc: f32[head] requires_grad", "write `learnable`", "input doc: f32[head] learnable"),
+        ("input doc: i32[1] keep if kv_idx < doc", "index it: `doc[0]`", None),
+    ],
+)
+def test_inputs_are_declared_as_they_are_meant(line: str, help: str, edited: str | None) -> None:
+    """Neither is what decreases `nondecreasing`, nor what has 256 values a `bool`."""
+    item = errors_of(f"attn 1\nvariant v {{\n{line}\n}}\n")[0]
+    assert item.help == help and (item.edit and applied(item.edit).text.split("\n")[2]) == edited
+
+
+def test_what_a_mask_computes_may_be_meant_as_a_function() -> None:
+    text = "attn 1\nmask squared(x) = x * x\nvariant v {\n    score = squared(score)\n}\n"
+    (item,) = errors_of(text)
+    assert item.edit is None and "`fn`" in item.help
+    assert not errors_of(text.replace("mask", "fn"))
+
+
+@pytest.mark.parametrize(("given", "meant"), [("block_m", "block_q"), ("BLOCK_N", "block_kv"), ("num_warps", "warps")])
+def test_knobs_from_elsewhere(given: str, meant: str) -> None:
+    text = f"attn 1\nvariant v {{}}\nschedule s for v on sm_80 {{ {given} = 64 }}\n"
+    assert f"`{meant}`" in errors_of(text)[0].help
 
 
 def test_values_from_elsewhere() -> None:

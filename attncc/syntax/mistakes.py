@@ -162,6 +162,10 @@ def _named_argument(trouble: Trouble) -> Mistake | None:
 
 _OF_TORCH = {
     ("gelu", "approximate"): 'write `gelu_tanh(x)` for torch\'s gelu(x, approximate="tanh")',
+    **dict.fromkeys(
+        ((name, axis) for name in ("max", "min") for axis in ("dim", "axis")),
+        "a variant sees one pair of a query and a key: nothing is reduced over an axis",
+    ),
     ("softplus", "beta"): "`softplus(x)` has no beta: with a beta of 2 it is `softplus(2 * x) / 2`",
 }
 
