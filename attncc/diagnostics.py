@@ -123,8 +123,21 @@ def render_json(diagnostics: Sequence[Diagnostic]) -> str:
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """A help text that names the closest candidate, or an empty string."""
-    close = difflib.get_close_matches(word, list(candidates), n=1)
-    return f"did you mean `{close[0]}`?" if close else ""
+    close = difflib.get_close_matches(word, list(candidates), n=3)
+    return next((f"did you mean `{item}`?" for item in close if _misspelt(word, item)), "")
+
+
+def _misspelt(word: str, candidate: str) -> bool:
+    """Whether no part of a name is another word: `kv_pos` isn't a misspelt `q_pos`, nor `head_idx` a `head_dim`."""
+    if len(candidate) == 1:
+        return False
+    parts, others = word.strip("_").split("_"), candidate.split("_")
+    if len(parts) != len(others):
+        return True
+    return all(difflib.SequenceMatcher(None, *pair).ratio() >= _SAME_PART for pair in zip(parts, others, strict=True))
+
+
+_SAME_PART = 0.5
 
 
 # "write `x`", "did you mean `x`?", "compare it: `x`", and what else there is to choose behind a comma.

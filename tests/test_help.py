@@ -7,6 +7,8 @@ no new error has come.
 
 from __future__ import annotations
 
+import importlib.util
+import math
 import re
 from collections import Counter
 from pathlib import Path
@@ -190,6 +192,9 @@ MEANT = {
     "log10": (np.log10, "abs(score)"),
     "log1p": (np.log1p, "abs(score)"),
     "expm1": (np.expm1, "score"),
+    "erfc": (np.vectorize(math.erfc), "score"),
+    "logit": (lambda x: np.log(x / (1 - x)), "sigmoid(score)"),
+    "logaddexp": (np.logaddexp, "score, 0.25"),
     "rsqrt": (lambda x: 1 / np.sqrt(x), "abs(score)"),
     "reciprocal": (np.reciprocal, "score"),
     "tan": (np.tan, "score"),
@@ -198,6 +203,18 @@ MEANT = {
     "logsigmoid": (lambda x: -np.logaddexp(0, -x), "score"),
     "swish": (lambda x: x / (1 + np.exp(-x)), "score"),
     "relu": (lambda x: np.maximum(x, 0), "score"),
+    "relu6": (lambda x: np.minimum(np.maximum(x, 0), 6), "score * 4"),
+    "leaky_relu": (lambda x: np.where(x > 0, x, 0.01 * x), "score"),
+    "elu": (lambda x: np.where(x > 0, x, np.expm1(x)), "score"),
+    "hardtanh": (lambda x: np.clip(x, -1, 1), "score"),
+    "hardsigmoid": (lambda x: np.clip(x / 6 + 0.5, 0, 1), "score * 2"),
+    "hardswish": (lambda x: x * np.clip(x / 6 + 0.5, 0, 1), "score * 2"),
+    "softsign": (lambda x: x / (1 + np.abs(x)), "score"),
+    "mish": (lambda x: x * np.tanh(np.logaddexp(0, x)), "score"),
+    "rint": (np.rint, "score * 3.5"),
+    "sgn": (np.sign, "score"),
+    "clamp_min": (np.maximum, "score, 0.25"),
+    "clamp_max": (np.minimum, "score, 0.25"),
     "square": (np.square, "score - 1"),
     "hypot": (np.hypot, "score - 1, 2.5"),
     "fabs": (np.abs, "score"),
@@ -210,12 +227,17 @@ MEANT = {
     "float": (np.asarray, "kv_idx"),
     "pow": (np.power, "score - 1, 3"),
 }
-SAME = {"select": "where", "fix": "trunc", "absolute": "fabs", "fmin": "minimum", "fmax": "maximum"}
+SAME = {
+    "log_sigmoid": "logsigmoid", "celu": "elu", "hard_tanh": "hardtanh", "hard_sigmoid": "hardsigmoid",
+    "hard_silu": "hardswish", "hard_swish": "hardswish", "soft_sign": "softsign", "around": "rint",
+    "select": "where", "fix": "trunc", "absolute": "fabs", "fmin": "minimum", "fmax": "maximum",
+}  # fmt: skip
 OF_BOOLS = {
     "logical_and": (np.logical_and, "kv_idx < 9, q_idx > 3"),
     "logical_or": (np.logical_or, "kv_idx < 9, q_idx > 3"),
     "logical_not": (np.logical_not, "kv_idx < 9"),
     "bool": (np.bool_, "kv_idx - 3"),
+    "isnan": (np.isnan, "log(kv_idx - 3.0)"),
 }
 AT = Environment({"score": np.linspace(-3.1, 2.9, 61), "kv_idx": np.arange(61), "q_idx": np.arange(61)[::-1]})
 
@@ -257,6 +279,93 @@ def test_what_replaces_a_function_of_bools_equals_it(name: str) -> None:
     text = fixed(f"attn 1\nvariant v {{\n    keep if not {name}({given})\n}}\n", "A102").text
     found = evaluate(variant(text.split("\n")[2]).keeps[0].condition, AT)
     np.testing.assert_array_equal(found, ~meant(*arguments(given)))
+
+
+def test_no_function_from_elsewhere_is_taken_for_another() -> None:
+    """`hardtanh` is no misspelt `tanh`, nor `acos` a `cos`: a guess is an edit, which changes what is computed."""
+    modules = [math, np]
+    if importlib.util.find_spec("torch"):
+        modules += [importlib.import_module(name) for name in ("torch", "torch.nn.functional")]
+    found = {name: getattr(module, name) for module in modules for name in dir(module) if name.islower()}
+    for name, what in found.items():
+        if not callable(what) or name in builtins.FUNCTIONS or name[0] == "_" or name[-1] == "_" or "__" in name:
+            continue
+        (item,) = errors_of(of_score(f"{name}(score)"))
+        if item.code == "A102" and item.edit is not None:
+            assert name in (*MEANT, *SAME, *OF_BOOLS), item.render()
+
+
+def errors_of(text: str) -> list[Diagnostic]:
+    return [item for item in diagnose_source(SourceFile("given.attn", text)) if item.severity == "error"]
+
+
+READS = {
+    "kv_pos": "kv_idx", "k_pos": "kv_idx", "key_idx": "kv_idx", "k_index": "kv_idx", "kv_index": "kv_idx",
+    "query_idx": "q_idx", "q_index": "q_idx", "qidx": "q_idx", "q_position": "q_pos", "b_idx": "b", "batch_idx": "b",
+    "h_idx": "h", "head_idx": "h", "hq": "h", "kv_head": "kv_h", "hkv": "kv_h", "kv_heads": "num_kv_heads",
+    "num_head": "num_heads", "n_heads": "num_heads", "seqlen_q": "q_len", "seqlen_k": "kv_len", "key_len": "kv_len",
+    "head_size": "head_dim", "sm_scale": "scale", "scores": "score",
+    "key_pos_": None, "hk": None, "kv_start": None, "kv_offset": None, "idx_kv": None, "seq_len": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", READS)
+def test_values_by_other_names_are_what_they_mean(word: str) -> None:
+    """`kv_pos` isn't a misspelt `q_pos`, which would make `q_pos >= kv_pos` true everywhere."""
+    (item,) = errors_of(of_score(f"score + {word} * 0.5"))
+    assert item.code == "A101" and (item.edit and item.edit.text) == READS[word], item.render()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "score = q_idx >= kv_idx ? score : 0",
+        "keep_if q_pos >= kv_idx",
+        "score = softplus(score, beta=2)",
+        "score = max(score, dim=-1)",
+    ],
+)
+def test_a_form_is_no_edit(line: str) -> None:
+    """What stands for something of the author's, or leaves words beside it that don't fit."""
+    assert all(item.edit is None for item in errors_of(f"attn 1\nvariant v {{\n    {line}\n}}\n"))
+
+
+@pytest.mark.parametrize("name", ["_q", "_class", "_score", "__h", "tanh__", "_bool", "_causal"])
+def test_names_without_underlines_in_front_can_be_given(name: str) -> None:
+    text = f"attn 1\nimport masks\nvariant v {{\n    input {name}: i32\n    keep if kv_idx > {name}\n}}\n"
+    source = SourceFile("given.attn", text)
+    for _ in range(2):
+        source = applied(diagnose_source(source)[0].edit)
+    assert not errors(diagnose_source(source))
+
+
+@pytest.mark.parametrize(
+    ("line", "help", "edited"),
+    [
+        ("input doc: i32[batch, pos] sorted", "write `nondecreasing`", "input doc: i32[batch, pos] nondecreasing"),
+        ("input doc: i32[batch, pos] decreasing", "the only order there is: `nondecreasing`", None),
+        ("input doc: u8[batch, pos]", "there are no ints of 8 bits: take `i32`, or `bool` for flags", None),
+        ("input doc: f32[head] requires_grad", "write `learnable`", "input doc: f32[head] learnable"),
+        ("input doc: i32[1] keep if kv_idx < doc", "index it: `doc[0]`", None),
+    ],
+)
+def test_inputs_are_declared_as_they_are_meant(line: str, help: str, edited: str | None) -> None:
+    """Neither is what decreases `nondecreasing`, nor what has 256 values a `bool`."""
+    item = errors_of(f"attn 1\nvariant v {{\n{line}\n}}\n")[0]
+    assert item.help == help and (item.edit and applied(item.edit).text.split("\n")[2]) == edited
+
+
+def test_what_a_mask_computes_may_be_meant_as_a_function() -> None:
+    text = "attn 1\nmask squared(x) = x * x\nvariant v {\n    score = squared(score)\n}\n"
+    (item,) = errors_of(text)
+    assert item.edit is None and "`fn`" in item.help
+    assert not errors_of(text.replace("mask", "fn"))
+
+
+@pytest.mark.parametrize(("given", "meant"), [("block_m", "block_q"), ("BLOCK_N", "block_kv"), ("num_warps", "warps")])
+def test_knobs_from_elsewhere(given: str, meant: str) -> None:
+    text = f"attn 1\nvariant v {{}}\nschedule s for v on sm_80 {{ {given} = 64 }}\n"
+    assert f"`{meant}`" in errors_of(text)[0].help
 
 
 def test_values_from_elsewhere() -> None:

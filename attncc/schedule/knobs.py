@@ -33,9 +33,12 @@ def judge(setting: ast.Setting, before: Mapping[str, ast.Setting]) -> list[Diagn
     return twice + [_bad_value(setting, knob, value) for value in bad]
 
 
+_KNOBS_ELSEWHERE = {"block_m": "write `block_q`", "block_n": "write `block_kv`"}
+
+
 def _unknown(code: str, what: str, name: ast.Name, known: Iterable[str]) -> Diagnostic:
     names = tuple(known)
-    guess = did_you_mean(name.name, names)
+    guess = _KNOBS_ELSEWHERE.get(name.name.lower()) or did_you_mean(name.name, names)
     return Diagnostic(
         code,
         f"there is no {what} `{name.name}`",

@@ -43,10 +43,10 @@ class Lowering:
         good = [expr for expr in lowered if expr is not None]
         return good if len(good) == len(lowered) else None
 
-    def condition(self, node: ast.Expr, what: str) -> Expr | None:
+    def condition(self, node: ast.Expr, what: str, beside: str = "") -> Expr | None:
         """A bool, of a size that the phases after this one take."""
         expr = self.whole(node)
-        return expr if expr is not None and types.is_bool(node, expr, what, self.report) else None
+        return expr if expr is not None and types.is_bool(node, expr, what, self.report, beside) else None
 
     def whole(self, node: ast.Expr) -> Expr | None:
         """The value of a whole statement: also checks how large and deep it has become."""
@@ -201,7 +201,7 @@ class Lowering:
         if isinstance(mask.node, ast.Function):
             return lowering.whole(mask.node.body)
         if not isinstance(body, tuple):
-            return lowering.condition(body, f"the mask `{mask.name}`")
+            return lowering.condition(body, f"the mask `{mask.name}`", "; for a number, write `fn` in place of `mask`")
         return lowering._lines(mask, body)
 
     def _lines(self, mask: Mask, body: tuple[ast.Let | ast.Keep, ...]) -> Expr | None:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ..diagnostics import Edit
 from ..ir import Type
 from ..syntax import ast
 from ..syntax.printer import ATOM, tight
 from .report import brief
+
+# Functions of torch and jax that NumPy hasn't got, and no `Form` below says. None is a misspelt built-in function.
+_OF_TORCH = {
+    "aminmax", "cond", "cummax", "cummin", "detach", "erfinv", "fork", "ge", "geqrf", "ger", "glu", "hardshrink",
+    "is_signed", "lobpcg", "logdet", "log_softmax", "lu", "msort", "prelu", "qr", "rand", "randn", "rnn_tanh",
+    "rrelu", "selu", "slogdet", "softmax", "softmin", "softshrink", "sparse_sigmoid", "sym_int", "sym_max",
+    "sym_min", "sym_sqrt", "symeig", "tanhshrink", "threshold", "xlogy",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,20 +53,36 @@ FORMS: dict[str, Form] = {
     "log10": Form("x", "(log({x}) / log(10))"),
     "log1p": Form("x", "log(1 + {x})"),
     "expm1": Form("x", "(exp({x}) - 1)"),
+    "erfc": Form("x", "(1 - erf({x}))"),
+    "logit": Form("x", "log({x} / (1 - {x}))"),
+    "logaddexp": Form("a, b", "({a} + softplus({b} - {a}))"),
     "rsqrt": Form("x", "(1 / sqrt({x}))"),
     "reciprocal": Form("x", "(1 / {x})"),
     "tan": Form("x", "(sin({x}) / cos({x}))"),
     "sinh": Form("x", "((exp({x}) - exp(-{x})) / 2)"),
     "cosh": Form("x", "((exp({x}) + exp(-{x})) / 2)"),
-    "logsigmoid": Form("x", "(-softplus(-{x}))"),
+    **dict.fromkeys(("logsigmoid", "log_sigmoid"), Form("x", "(-softplus(-{x}))")),
     "swish": Form("x", "silu({x})"),
     "relu": Form("x", "max({x}, 0)"),
+    "relu6": Form("x", "clamp({x}, 0, 6)"),
+    "leaky_relu": Form("x", "max({x}, 0.01 * {x})"),
+    **dict.fromkeys(("elu", "celu"), Form("x", "max({x}, exp(min({x}, 0)) - 1)")),
+    **dict.fromkeys(("hardtanh", "hard_tanh"), Form("x", "clamp({x}, -1, 1)")),
+    **dict.fromkeys(("hardsigmoid", "hard_sigmoid"), Form("x", "clamp({x} / 6 + 0.5, 0, 1)")),
+    **dict.fromkeys(("hardswish", "hard_silu", "hard_swish"), Form("x", "({x} * clamp({x} / 6 + 0.5, 0, 1))")),
+    **dict.fromkeys(("softsign", "soft_sign"), Form("x", "({x} / (1 + abs({x})))")),
+    "mish": Form("x", "({x} * tanh(softplus({x})))"),
+    **dict.fromkeys(("rint", "around"), Form("x", "round({x})", "it gives an int")),
+    "sgn": Form("x", "sign({x})"),
+    "isnan": Form("x", "({x} != {x})"),
     "square": Form("x", "({x} * {x})"),
     "hypot": Form("x, y", "sqrt({x} * {x} + {y} * {y})"),
     **dict.fromkeys(("fabs", "absolute"), Form("x", "abs({x})")),
     **dict.fromkeys(("minimum", "fmin"), Form("a, b", "min({a}, {b})")),
     **dict.fromkeys(("maximum", "fmax"), Form("a, b", "max({a}, {b})")),
     "clip": Form("x, low, high", "clamp({x}, {low}, {high})"),
+    "clamp_min": Form("x, low", "max({x}, {low})"),
+    "clamp_max": Form("x, high", "min({x}, {high})"),
     "logical_and": Form("a, b", "({a} and {b})"),
     "logical_or": Form("a, b", "({a} or {b})"),
     "logical_not": Form("a", "(not {a})"),
@@ -79,6 +106,11 @@ WORDS = {
     "range": "`range` stands only in `any(... for i in range(n))`, and in `all` and `sum`",
     "len": "write `q_len` or `kv_len`",
 }
+
+
+def is_elsewhere(name: str) -> bool:
+    """Whether Python, NumPy or torch has a function of this name: it isn't another one's, misspelt."""
+    return name in _OF_TORCH or name in dir(math) or name in dir(np)
 
 
 def instead(node: ast.Call, types: Sequence[Type]) -> Instead | None:

@@ -64,14 +64,20 @@ class Imports:
         if not self._allowed(node, node.target, target):
             return None
         if not _is_file(target):
-            given = Path(node.target)
-            close = {given.with_name(name).as_posix() for name in _beside(target) if did_you_mean(given.name, [name])}
-            advice = did_you_mean(given.as_posix(), close) or "the path is relative to the file that it stands in"
-            edit = suggested(advice, node.span)
-            edit = edit and replace(edit, text=f'import "{edit.text}"')
-            self.report.error("A107", f"there is no file {target}", node.span, help=advice, instead=edit)
+            self._missing(node, Path(node.target), target)
             return None
         return target
+
+    def _missing(self, node: ast.Import, given: Path, target: Path) -> None:
+        if _exists(target):
+            what, advice = f"{target} is no regular file", "name a text file, not a folder, a pipe or a device"
+            self.report.error("A107", what, node.span, help=advice)
+            return
+        close = {given.with_name(name).as_posix() for name in _beside(target) if did_you_mean(given.name, [name])}
+        advice = did_you_mean(given.as_posix(), close) or "the path is relative to the file that it stands in"
+        edit = suggested(advice, node.span)
+        edit = edit and replace(edit, text=f'import "{edit.text}"')
+        self.report.error("A107", f"there is no file {target}", node.span, help=advice, instead=edit)
 
     def _allowed(self, node: ast.Import, written: str, target: Path) -> bool:
         """Whether the path may be looked at. What is said if not tells nothing of what is there."""
@@ -224,9 +230,16 @@ def _is_file(path: Path) -> bool:
         return False
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def _beside(path: Path) -> list[str]:
     """The files that may have been meant."""
     try:
-        return [item.name for item in path.parent.glob(f"*{ENDING}")]
+        return [item.name for item in path.parent.glob(f"*{ENDING}") if item.is_file()]
     except OSError:
         return []

@@ -49,8 +49,10 @@ class Tensor:
     @property
     def usual_indices(self) -> str:
         """Indices that fit, for messages: `b, kv_idx`."""
-        axes = enumerate(self.input.axes)
-        return ", ".join(builtins.TAGS[axis.tag].indexed_by[0] if axis.tag else f"i{place}" for place, axis in axes)
+        return ", ".join(
+            builtins.TAGS[axis.tag].indexed_by[0] if axis.tag else "0" if axis.length == 1 else f"i{place}"
+            for place, axis in enumerate(self.input.axes)
+        )
 
 
 @dataclass(frozen=True)

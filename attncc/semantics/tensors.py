@@ -20,10 +20,17 @@ from .types import a_type
 _DTYPES_ELSEWHERE = {
     **{name: f"write `{short}`" for short, names in {
         "i32": ("int", "int32"), "i64": ("int64", "long"), "f16": ("half", "fp16", "float16"),
-        "bf16": ("bfloat16",), "f32": ("float", "fp32", "float32"), "bool": ("i8", "u8", "int8", "uint8", "i1"),
+        "bf16": ("bfloat16",), "f32": ("float", "fp32", "float32"), "bool": ("i1",),
     }.items() for name in names},
     **dict.fromkeys(("f64", "fp64", "float64", "double"), "there are no doubles; write `f32`"),
+    **dict.fromkeys(("i8", "u8", "int8", "uint8"), "there are no ints of 8 bits: take `i32`, or `bool` for flags"),
 }  # fmt: skip
+
+_PROPERTIES_ELSEWHERE = {
+    **dict.fromkeys(("sorted", "ascending", "increasing", "monotonic"), "write `nondecreasing`"),
+    **dict.fromkeys(("decreasing", "nonincreasing", "descending"), "the only order there is: `nondecreasing`"),
+    **dict.fromkeys(("requires_grad", "differentiable", "trainable"), "write `learnable`"),
+}
 
 # -------------------------------------------------------------------- declarations
 
@@ -33,7 +40,10 @@ def declaration(node: ast.Input, axes: tuple[ir.Axis | None, ...], report: Repor
     dtype = names.one_of(
         node.dtype, {name: name for name in builtins.DTYPES}, "a dtype of inputs", report, _DTYPES_ELSEWHERE
     )
-    properties = [names.one_of(word, _NAMED_PROPERTIES, "a property of inputs", report) for word in node.properties]
+    properties = [
+        names.one_of(word, _NAMED_PROPERTIES, "a property of inputs", report, _PROPERTIES_ELSEWHERE)
+        for word in node.properties
+    ]
     if len(node.axes) > builtins.MAX_RANK:
         extra = node.axes[builtins.MAX_RANK].span.to(node.axes[-1].span)
         report.error(

@@ -177,13 +177,20 @@ def element(node: ast.Reduction, value: Expr, report: Report) -> bool:
 # -------------------------------------------------------------------- demands
 
 
-def is_bool(node: ast.Expr, expr: Expr, what: str, report: Report) -> bool:
-    """Whether an operand is a bool; A206 if it isn't."""
+def is_bool(node: ast.Expr, expr: Expr, what: str, report: Report, beside: str = "") -> bool:
+    """Whether an operand is a bool; A206 if it isn't. `beside`: what else may be meant than a comparison."""
     if expr.type is Type.BOOL:
         return True
     number = tight(node, COMPARED)
-    help, edit = f"compare it: `{brief(number, 'x')} != 0`", Edit(node.span, f"{number} != 0")
-    report.error("A206", f"{what} takes a bool", node.span, f"this is {a_type(expr.type)}", help=help, instead=edit)
+    help, edit = f"compare it: `{brief(number, 'x')} != 0`{beside}", Edit(node.span, f"{number} != 0")
+    report.error(
+        "A206",
+        f"{what} takes a bool",
+        node.span,
+        f"this is {a_type(expr.type)}",
+        help=help,
+        instead=None if beside else edit,
+    )
     return False
 
 

@@ -19,6 +19,10 @@ from .report import brief
 _DECLARE_IT = (
     "nothing is captured from outside: declare a `const` (known when built) or an `input` (given at each call)"
 )
+_DECLARE_OR_CALL_IT = (
+    "declare a `const` or an `input`; for the library's mask of that name, write `import masks` below `attn 1`, "
+    "and call it"
+)
 
 
 def value(name: ast.Name, scope: Scope, noun: str = "value") -> None:
@@ -34,6 +38,7 @@ def value(name: ast.Name, scope: Scope, noun: str = "value") -> None:
     elif scope.first_time(name.name) or name.name in builtins.FOREIGN_VALUES:  # what replaces those stands at each use
         known = (*scope.declared(), *(builtins.VALUES if noun == "value" else ()))
         advice = builtins.FOREIGN_VALUES.get(name.name) or did_you_mean(name.name, known) or _DECLARE_IT
+        advice = _DECLARE_OR_CALL_IT if advice == _DECLARE_IT and _is_in_library(name.name) else advice
         message = f"there is no {noun} named `{name.name}` here"
         scope.report.error("A101", message, name.span, help=advice, instead=name.span)
 
@@ -57,7 +62,7 @@ def function(node: ast.Call, scope: Scope, args: Sequence[Expr] | None) -> None:
             help, edit = "the library has it: write `import masks` below `attn 1`", _import_of_masks(name.span.source)
             scope.report.error("A102", message, name.span, help=help, instead=edit)
             return
-        advice = did_you_mean(name.name, known)
+        advice = did_you_mean(name.name, scope.masks if foreign.is_elsewhere(name.name) else known)
         notes = [] if advice else [f"there are: {', '.join(known)}"]
         help = advice or f"define it: `fn {name.name}(x) = ...`, or `mask {name.name}(x) = ...` for a condition"
         scope.report.error("A102", message, name.span, notes=notes, help=help, instead=name.span)

@@ -154,9 +154,20 @@ def _named_argument(trouble: Trouble) -> Mistake | None:
         return None
     if first is not opened and first != ",":
         return None
-    help_ = f"leave out `{name} =`, and keep to the order of the parameters"
+    in_order = f"leave out `{name} =`, and keep to the order of the parameters"
+    help_ = _OF_TORCH.get((str(trouble.tokens[place - 1]), str(name)), in_order)
     what = "arguments are given by their order, not by name"
     return Mistake(Diagnostic("A003", what, trouble.at, help=help_), ((terminals()["=="],),))
+
+
+_OF_TORCH = {
+    ("gelu", "approximate"): 'write `gelu_tanh(x)` for torch\'s gelu(x, approximate="tanh")',
+    **dict.fromkeys(
+        ((name, axis) for name in ("max", "min") for axis in ("dim", "axis")),
+        "a variant sees one pair of a query and a key: nothing is reduced over an axis",
+    ),
+    ("softplus", "beta"): "`softplus(x)` has no beta: with a beta of 2 it is `softplus(2 * x) / 2`",
+}
 
 
 def _equals(trouble: Trouble) -> Mistake | None:
@@ -378,7 +389,7 @@ def _begins_nothing(trouble: Trouble) -> Mistake | None:
         return None
     choices = [literals()[terminal] for terminal in (*STATEMENTS, *ITEMS, "IMPORT") if terminal in trouble.expected]
     where = "outside of a variant" if word.type in STATEMENTS and "VARIANT" in trouble.expected else "here"
-    advice = _MISPLACED.get(word.type) or _OF_PYTHON.get(word) or OPERANDS.get(word, "")
+    advice = _MISPLACED.get(word.type) or _FROM_ELSEWHERE.get(word) or OPERANDS.get(word, "")
     if not advice and "LET" in trouble.expected and trouble.tokens[trouble.index + 1].type == "EQUAL":
         advice = f"to name a value, write `let {word} = …`"
     diagnostic = Diagnostic(
@@ -409,10 +420,12 @@ OPERANDS = dict.fromkeys(
     "a variant sees q, k and v through the score alone: rotate, scale or normalise them before the call",
 )
 
-_OF_PYTHON = {
+_FROM_ELSEWHERE = {
     "as": "leave it out: masks have the names that their file gives them",
     "def": "write `mask name(parameters) = condition` or `fn name(parameters) = value`",
     "from": "write `import masks`, which brings all masks of a file",
+    "keep_if": "write `keep if`",
+    "lambda": "write `mask name(parameters) = condition` or `fn name(parameters) = value`",
     "return": "write `keep if` and what is true for the pairs that attend, or `score = value`",
 }
 

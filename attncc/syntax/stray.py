@@ -6,7 +6,7 @@ STRAY_HELP = {
     '"': 'write `"` at its end, on the same line',
     "!": "write `not`",
     ";": "statements end where the next one begins; remove it",
-    "?": "write `a if condition else b`",
+    "?": "a choice is written `a if condition else b`",
     "'": "there are no strings; a path after `import` stands in double quotes, and words without any",
     ".": "nothing has attributes: a function stands alone, as in `tanh(score)`; "
     'a file to import stands in quotes: `import "masks.attn"`',

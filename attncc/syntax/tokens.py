@@ -11,7 +11,7 @@ from lark.exceptions import UnexpectedCharacters
 
 from ..diagnostics import AttnccError, Diagnostic, Diagnostics, Edit, Label
 from ..source import MAX_BYTES, SourceFile, Span
-from .grammar import grammar, keywords
+from .grammar import grammar
 
 LANGUAGE_VERSION = 1
 MAX_NESTING = 128  # of brackets, and of expressions in one another; the phases that follow may then recurse
@@ -157,7 +157,8 @@ def _check_name(source: SourceFile, token: Token, diagnostics: Diagnostics) -> N
     if not token.startswith("_") and "__" not in token:
         return
     better = re.sub("_+", "_", token).strip("_")
-    better = better if better[:1].isalpha() and better not in keywords() else ""
+    better += "_" * ("_" in (token[0], token[-1]))  # no keyword and no built-in name ends so
+    better = better if better[:1].isalpha() else ""
     diagnostics.add(
         Diagnostic(
             "A004",

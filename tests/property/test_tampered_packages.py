@@ -138,6 +138,16 @@ def test_machine_code(package: Path, tmp_path: Path, damage: int) -> None:
     assert outcome(folder) == "A507"
 
 
+def test_machine_code_that_cannot_be_read_is_not_said_to_be_missing(package: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(package, tmp_path / "mine"))
+    for path in folder.glob("*.cubin"):
+        path.unlink()
+    assert outcome(folder) == "A505"
+    for path in package.glob("*.cubin"):
+        (folder / path.name).mkdir()
+    assert outcome(folder) == "A507"
+
+
 @pytest.mark.parametrize("text", ["[" * 10**5, '{"kernels": ' * 5000, "1" * 5000, "\xff", "nul", '"x"', "{}", "[]"])
 @pytest.mark.parametrize("file", [MANIFEST, PLAN_SUFFIX])
 def test_what_is_no_json_of_ours(package: Path, tmp_path: Path, text: str, file: str) -> None:

@@ -126,8 +126,10 @@ class PackageStore:
         manifest, entry = self._manifest, self.report().get(name)
         try:
             image = (self._folder / file).read_bytes()
-        except OSError:
+        except FileNotFoundError:
             entry = None
+        except OSError as error:
+            raise damaged(self._folder, f"{file}: {error}") from None
         if manifest is None or entry is None:
             raise AttnccError(
                 Diagnostic(

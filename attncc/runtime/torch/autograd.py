@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..call.launch import Run
     from .torch_operator import TorchOperators
 
-_operators: dict[str, TorchOperators] = {}
+_operators: dict[str, TorchOperators] = {}  # for ever: torch's graphs know operators by name
 _served: set[tuple[Any, ...]] = set()  # forms of calls on GPUs that are known to have a backward pass
 _lock = threading.Lock()
 

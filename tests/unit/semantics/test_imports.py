@@ -85,6 +85,17 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         assert codes(tmp_path / "main.attn") == ["A107"], target
 
 
+def test_what_is_there_but_no_file_is_not_suggested(tmp_path: Path) -> None:
+    (tmp_path / "folder.attn").mkdir()
+    for target in ("folder.attn", "folders.attn"):
+        write(tmp_path, main=f'import "{target}"\nvariant v {{ keep if m() }}')
+        with pytest.raises(AttnccError) as raised:
+            load(SourceFile.read(tmp_path / "main.attn"))
+        (item,) = (found for found in raised.value.diagnostics if found.code == "A107")
+        assert item.edit is None and "mean" not in item.help
+        assert ("no regular file" in item.message) == (target == "folder.attn")
+
+
 def test_errors_of_an_imported_file_come_with_its_path(tmp_path: Path) -> None:
     write(tmp_path, main='import "a.attn"\nvariant v { keep if m() and nothing }', a="mask m() = kv_idx >")
     with pytest.raises(AttnccError) as raised:
