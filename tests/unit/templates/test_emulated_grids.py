@@ -24,6 +24,16 @@ pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 MOST_ROWS = {8: 14, 24: 7}  # of a 2-D grid, by its width
 
 
+D = "    let dy = q_idx // 8 - kv_idx // 8\n    let dx = q_idx % 8 - kv_idx % 8\n"
+JOINED = {
+    "lozenge": f"{D}    keep if abs(dx) + 2 * abs(dy) <= 5",
+    "disc": f"{D}    keep if dx * dx + dy * dy <= 10",
+    "torus": f"{D}    keep if min(dx % 8, -dx % 8) <= 1\n    keep if (dy + 1) % 6 <= 2",
+    "bits": f"{D}    keep if ((q_idx ^ kv_idx) & 20) == 0\n    keep if ((dy | dx) & 1) == 0",
+    "steps": f"{D}    keep if any(dy == 2 * i - 4 for i in range(5))\n    keep if abs(dx) <= 2",
+}  # fmt: skip
+
+
 def drawn(seed: int) -> tuple[Random, int, Variant, Problem]:
     """Lengths differ, so that some queries see no key."""
     random = Random(seed)
@@ -49,3 +59,12 @@ def test_random_masks(seed: int, of_backward: bool) -> None:
     for plan in plans(mask, random, width, backward=of_backward):
         found = faults(plan, random_call(mask, problem, plan.dtype, seed))
         assert not found, (plan.tiles, plan.grid_2d, problem, mask.show(), found)
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_masks_whose_comparisons_say_more_together(name: str) -> None:
+    mask, problem = variant(JOINED[name]), Problem(1, 2, 1, 8 * 13, 8 * 11, 16, 16)
+    for of_backward in (False, True):
+        for plan in plans(mask, Random(7), 8, backward=of_backward):
+            found = faults(plan, random_call(mask, problem, plan.dtype, 7))
+            assert not found, (plan.tiles, plan.grid_2d, mask.show(), found)
