@@ -142,7 +142,6 @@ def every_day() -> set[Case]:
         Case("mla", "sm_90a", "bf16", 192, 128, backward=True),
         Case(SPECS[0], OTHER_TARGETS[0], "bf16", DEFAULT_HEAD_DIMS[0]),
         Case(BUSIEST, "sm_80", "fp16", 40),
-        Case("token_window", "sm_90a", "bf16", 256),
         Case(BUSIEST, "sm_120", "fp32", 64, decode=True),
         list(decode_cases())[1],
     }
