@@ -56,7 +56,7 @@ def grammar() -> dict[str, Any]:
             "schedule": _schedule(),
             "statement": {"patterns": _statements()},
             "expression": {"patterns": _expressions()},
-            "setting": _match(_named("setting"), "support.constant"),
+            "setting": _match(r"\b[a-z]\w*\b", "support.constant"),
             "atom": {"patterns": _atoms()},
         },
     }
@@ -99,8 +99,8 @@ def _input() -> dict[str, Any]:
 
 
 def _schedule() -> dict[str, Any]:
-    """Its head, and its settings up to the closing brace; those of candidates are inside. What stands before `=` is a
-    knob: `check` knows which there are."""
+    """Its head, and its settings up to the closing brace; those of candidates are inside. A name before
+    `=` is a knob, any other a value: `check` knows which there are."""
     head = r"\b(schedule)\s+(\w+)\s+(for)\s+(\w+)(?:\s+(?!on\b)(\w+))?\s+(on)\s+(\w+)"
     head += rf"(?:\s+(for)\s+{_named('lengths')}\s+(\d[\d_]*\.\.(?:\d[\d_]*)?))?\s*(\{{)"
     scopes = (

@@ -76,7 +76,7 @@ def test_pygments_finds_the_lexer_by_its_entry_point() -> None:
 
 # -------------------------------------------------------------------- TextMate
 
-BY_PLACE = ("pass", "target", "knob")  # sorts that the grammar knows by their place in a schedule
+BY_PLACE = ("pass", "target", "knob", "setting")  # sorts that the grammar knows by their place in a schedule
 
 
 def rules(node: Any) -> list[str]:

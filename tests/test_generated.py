@@ -96,6 +96,12 @@ def test_chosen_kernels_are_what_the_compiler_makes(golden: Golden) -> None:
         golden(ROOT / name, text)
 
 
+def test_plain_causal_for_hopper_stays_readable() -> None:
+    """Whoever reviews it reads all of it."""
+    text = (GENERATED / "causal" / f"causal_forward_bf16_d{HEAD_DIM}_sm_90a.cu").read_text(encoding="utf-8")
+    assert text.count("\n") < 1800
+
+
 def test_there_are_no_orphans(request: pytest.FixtureRequest) -> None:
     there = {path for path in GENERATED.rglob("*") if path.is_file() and not path.name.endswith(NOT_KEPT)}
     orphans = there - {ROOT / name for name in expected()}

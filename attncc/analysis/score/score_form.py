@@ -65,7 +65,7 @@ def score_form(
 ) -> ScoreForm | None:
     """The form of the variant's score lines in tiles of at most block_q x block_kv; None where they have none.
 
-    Only softmax has a use for it, whose references take the bias.
+    Softmax alone uses it: the bias joins the maximum that is subtracted.
     """
     if variant.normalize != "softmax":
         return None

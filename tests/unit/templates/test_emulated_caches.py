@@ -94,7 +94,11 @@ def test_packed_queries_over_a_cache(name: str) -> None:
     check(plan, Call(**cache(plan, 0, packed=starts)))
 
 
-@pytest.mark.parametrize("offset", [40, -3, np.int32([100, 300, 0, -70]), np.asarray(7, np.int32)], ids=str)
+@pytest.mark.parametrize(
+    "offset",  # one below 0 is among those of sequences
+    [40, pytest.param(-3, marks=pytest.mark.slow), np.int32([100, 300, 0, -70]), np.asarray(7, np.int32)],
+    ids=str,
+)
 @EVERY_MASK
 def test_positions_that_the_call_says(name: str, text: str, offset: Any) -> None:
     """Among the keys, before the first of them, and beyond the last."""
@@ -180,7 +184,7 @@ SHARES: dict[str, dict[str, int]] = {
 }
 
 
-@pytest.mark.parametrize("page", [7, 16, 64])
+@pytest.mark.parametrize("page", [7, pytest.param(16, marks=pytest.mark.slow), 64])
 @pytest.mark.parametrize("shares", SHARES)
 def test_pages_give_the_bits_of_contiguous_keys(shares: str, page: int) -> None:
     """However threads share a tile's rows."""

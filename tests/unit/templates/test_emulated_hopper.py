@@ -219,7 +219,7 @@ def test_no_rows_for_a_warpgroup(dtype: str, block_q: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 @pytest.mark.parametrize("size", [1, 20, -20])
-def test_guessed_references(dtype: str, size: float) -> None:
+def test_guessed_maxima(dtype: str, size: float) -> None:
     """Of first tiles that are whole; they serve where scores are near 0, not where these are large, or far below 0."""
     plan = plan_of(FULL, dtype, block_q=128)
     assert HopperForward(plan).is_unmasked

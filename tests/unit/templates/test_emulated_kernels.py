@@ -301,7 +301,7 @@ def test_the_only_visible_key_is_the_output(dtype) -> None:
     np.testing.assert_array_equal(out[0, 0], np.broadcast_to(v[0, 0, 77], (16, 32)))
 
 
-def test_references_that_move_at_every_tile() -> None:
+def test_a_maximum_that_moves_at_every_tile() -> None:
     """Scores that grow along the keys: sums and outputs are rescaled again and again, from -2000 to 2000."""
     plan = plan_of("attn 1\nvariant full {\n}\n", "bf16", (16, 16), block_q=32, block_kv=16, warps=1, stages=2)
     q, k, v = qkv(plan, (1, 1, 32), (1, 1, 400))

@@ -63,8 +63,9 @@ def work_of(kernel: TunedKernel, problem: Problem) -> Work:
 
 @pytest.mark.parametrize(
     ("text", "pass_name", "target", "dtype"),
-    [*(("plain", *item) for item in PASSES), *((text, *PASSES[0]) for text in ("dropout", "inputs", "sigmoid")),
-     ("inputs", *PASSES[2]), ("dropout", *PASSES[2])],
+    [*(("plain", *item) for item in PASSES), ("inputs", *PASSES[0]), ("dropout", *PASSES[2]),
+     *(pytest.param(text, *PASSES[place], marks=pytest.mark.slow)
+       for text, place in (("dropout", 0), ("sigmoid", 0), ("inputs", 2)))],
 )  # fmt: skip
 def test_results_agree_with_the_oracle(
     text: str, pass_name: str, target: str, dtype: str, monkeypatch: pytest.MonkeyPatch
