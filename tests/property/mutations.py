@@ -7,6 +7,7 @@ the processor's time. Run it with a count (of files) and a seed.
 from __future__ import annotations
 
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ from attncc.checks import BLOCKS, schedule_errors
 from attncc.cli.check import describe
 from attncc.diagnostics import AttnccError, render_all, render_json
 from attncc.resources import folder
+from attncc.semantics.builtins import DTYPES, FUNCTIONS, NORMALIZERS, PROPERTIES, TAGS, VALUES
 from attncc.semantics.load import load
 from attncc.source import SourceFile
 from attncc.syntax.grammar import literals
@@ -38,10 +40,30 @@ def _variant(text: str) -> str:
 
 
 def mutated(rng: random.Random, texts: list[str]) -> str:
-    """A file with up to six faults, most of which keep its words whole, so that many still parse."""
+    """A file with up to six faults, most of which keep its words whole, so that many still parse. In half of the files
+    words are replaced by others of their sort alone: these parse, and what follows the parser is tried."""
     text = rng.choice(texts)
+    fault = _fault if rng.random() < 0.5 else _other_words
     for _ in range(rng.randint(1, 6)):
-        text = _fault(rng, text, texts)
+        text = fault(rng, text, texts)
+    return text
+
+
+_SORTS = (
+    ("+", "-", "*"), ("//", "%"), ("<", "<=", ">", ">=", "==", "!="), ("and", "or"), ("&", "|", "^"), ("<<", ">>"),
+    ("floor", "round"), ("min", "max"), ("any", "all", "sum"), tuple(TAGS), tuple(DTYPES), tuple(PROPERTIES),
+    tuple(NORMALIZERS), (*VALUES, "0", "2", "63", "64", "0.5", "1e30", "9223372036854775807"),
+    tuple(item.name for item in FUNCTIONS.values() if item.form.most == 1),
+)  # fmt: skip
+
+
+def _other_words(rng: random.Random, text: str, texts: list[str]) -> str:
+    """One word or sign for another of its sort."""
+    found = list(re.finditer(r"#.*|[A-Za-z_]\w*|[0-9.]+|<<|>>|//|[<>=!]=|[-+*%<>&|^]", text))
+    for place in rng.sample(found, len(found)):
+        sorts = [sort for sort in _SORTS if place[0] in sort]
+        if sorts:
+            return text[: place.start()] + rng.choice(sorts[0]) + text[place.end() :]
     return text
 
 
