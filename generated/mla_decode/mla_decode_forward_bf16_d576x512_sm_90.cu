@@ -10,24 +10,24 @@
 //        kv_bounds 796
 //   805  a block of queries
 //   906  leaf code of wide heads: layout.cuh 908, copy.cuh 964, words.cuh 1026, queries.cuh 1039, stream_k.cuh 1053,
-//        one_team.cuh 1146, kv_rows.cuh 1158, source_rows.cuh 1177, kv_stream.cuh 1196, merge_rows.cuh 1289,
-//        partial_results.cuh 1396, load_rows.cuh 1484, latents.cuh 1505, row_exchange.cuh 1512, lanes.cuh 1587,
-//        load_matrices.cuh 1595, mma_16bit.cuh 1606, column_slices.cuh 1642
-//  1290    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
-//  1734  items, and the units that they have
-//  1829  the keys of a tile of Q
-//  1873  how warps share a tile
-//  1907  one part of an item
-//  1916    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
-//  1932    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
-//  1962    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  1973    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  1985    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
-//  1993    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
-//  2004  parts of an item
-//  2074  the kernel
-//  2080    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2116    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//        one_team.cuh 1146, kv_rows.cuh 1158, source_rows.cuh 1177, kv_stream.cuh 1196, arrivals.cuh 1289,
+//        merge_rows.cuh 1305, partial_results.cuh 1412, merge_pieces.cuh 1484, load_rows.cuh 1572, latents.cuh 1593,
+//        row_exchange.cuh 1600, lanes.cuh 1675, load_matrices.cuh 1683, mma_16bit.cuh 1694, column_slices.cuh 1730
+//  1306    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
+//  1822  items, and the units that they have
+//  1917  the keys of a tile of Q
+//  1961  how warps share a tile
+//  1995  one part of an item
+//  2004    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
+//  2020    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
+//  2050    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  2061    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  2073    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
+//  2081    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
+//  2092  parts of an item
+//  2162  the kernel
+//  2168    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2204    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The cache has one row for
 // each key: 512 latents, and 64 columns with rotary embeddings. All query heads share it. K is the whole row, and V is
@@ -1056,8 +1056,8 @@ template <class Dtype, class QTile, int THREADS> DEVICE float take_sign(unsigned
 // block, whatever item they are of. Each warp finds its block's run for itself, so that no barrier stands before the first loads.
 
 /// How many runs there are of `total` units: at most sqrt(total most_parts), so that merging what cut items have in parts takes no
-/// longer than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r). Of fewer units than
-/// `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
+/// longer than it spares: with n units an item, of which a block merges r rows, and items = total / n, most_parts = items / (c r). Of
+/// fewer units than `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
 DEVICE int count_runs(int total, float most_parts, int few, int fewer) {
     const float bound = exp2_flushed(0.5f * log2_approximate(fmaxf(total * most_parts, 1.0f)));
     const int blocks = total < few ? min((int)gridDim.x, fewer) : gridDim.x;
@@ -1286,6 +1286,22 @@ private:
     DEVICE int rows_of(const Tile& tile) const { return tile.kind == EMPTY ? 0 : rows.kv_len - tile.kv_first; }
 };
 
+// ---- arrivals.cuh
+// A counter of thread blocks that have come to merge what they found.
+
+/// atomicAdd. What the block has written before its last barrier is there for whoever counts later, and the other way round.
+DEVICE unsigned count_more(unsigned* counter, unsigned more) {
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(more) : "memory");
+    return before;
+}
+
+DEVICE unsigned counted(const unsigned* counter) {
+    unsigned count;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(counter) : "memory");
+    return count;
+}
+
 // ---- merge_rows.cuh
 // Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. O, the sum of the parts' rows,
 // each weighted by its share of l, goes to `results.store(row, column, four columns)`, m and l to `results.store_row(row, m, l)`.
@@ -1397,23 +1413,6 @@ DEVICE void add_parts(const MergeRoom<COLUMNS>& room, int count, int first, int 
 // What thread blocks find of an item that several of them have parts of (Flash-Decoding, steps 2 and 3), merged by the one that
 // comes last (LeanAttention, Algorithm 2; as Stream-K's fix-up). All is in fp32. Parts are merged in their order, whoever merges them.
 
-/// atomicInc. What the block has written before its last barrier is there for whoever counts later, and the other way round.
-DEVICE unsigned count_arrival(unsigned* counter, unsigned most) {
-    unsigned before;
-    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(most) : "memory");
-    return before;
-}
-
-/// Whether this thread block is the last of `blocks` to come; then it sees what the others wrote before they came. The counter is 0
-/// before the first comes, and after the last. A block that is alone leaves it alone: others may count with it for another item.
-DEVICE bool comes_last(unsigned* counter, int blocks) {
-    __shared__ bool last;
-    __syncthreads();
-    if (threadIdx.x == 0) last = blocks == 1 || count_arrival(counter, blocks - 1) == blocks - 1;
-    __syncthreads();
-    return last;
-}
-
 /// The parts of an item: O normalised [slot, row, column], m and l [slot, row], for up to `slot_rows` rows a slot. Without a softmax
 /// `row_max` is null, and parts just add up.
 template <int COLUMNS> struct Parts {
@@ -1456,14 +1455,15 @@ DEVICE void load_row_values(const Room& room, const AnyParts& parts, int begin, 
     }
 }
 
-/// Merges rows [0, rows) of all parts. `shared` has `room_floats` floats: all that fits is on its way at once, since one block alone
+/// Merges rows [from, to) of all parts. `shared` has `room_floats` floats: all that fits is on its way at once, since one block alone
 /// must bring it.
 template <int THREADS, int COLUMNS, class AnyParts, class Results>
-DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room_floats, const Results& results) {
+DEVICE void merge_parts(const AnyParts& parts, int from, int to, float* shared, int room_floats,
+                        const Results& results) {
     const int count = parts.count;
-    const MergeRoom<COLUMNS> room = MergeRoom<COLUMNS>::within(shared, room_floats, rows, count);
-    NO_UNROLL for (int begin = 0; begin < rows; begin += room.rows) {
-        const int here = min(room.rows, rows - begin);
+    const MergeRoom<COLUMNS> room = MergeRoom<COLUMNS>::within(shared, room_floats, to - from, count);
+    NO_UNROLL for (int begin = from; begin < to; begin += room.rows) {
+        const int here = min(room.rows, to - begin);
         float4 sums[FOURS<THREADS, COLUMNS>] = {};
         NO_UNROLL for (int first = 0; first < count; first += room.parts) {
             const int end = min(first + room.parts, count);
@@ -1480,6 +1480,94 @@ DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room
         }
     }
 }
+
+// ---- merge_pieces.cuh
+// Who merges the rows of an item that several thread blocks have parts of (Flash-Decoding, step 3). One block would read many parts of
+// many rows for long, so the rows are cut into pieces. A block that has nothing else to do waits until all have come, and then has a
+// piece; the last one to come has those that nobody waits for. Nobody must wait: who goes away leaves the piece to the last one. So a
+// launch goes on wherever its blocks get room. Who has which piece doesn't change bits.
+
+/// What an item's counter counts, in one word: thread blocks that have come, those of them that wait, and in bits the pieces that were
+/// left. It is 0 before the first one comes, and again since the last one came.
+constexpr unsigned COME = 1, WAITS = 1 << 10, LEFT = 1 << 20;
+
+/// atomicInc, otherwise as `count_more`.
+DEVICE unsigned count_arrival(unsigned* counter, unsigned most) {
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(most) : "memory");
+    return before;
+}
+
+/// atomicCAS, otherwise as `count_more`.
+DEVICE unsigned change_count(unsigned* counter, unsigned from, unsigned to) {
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.cas.b32 %0, [%1], %2, %3;" : "=r"(before) : "l"(counter), "r"(from), "r"(to) : "memory");
+    return before;
+}
+
+/// Behind the count of the last one to come, by which whoever finds the 0 sees what all wrote (a release pattern of PTX's memory model).
+DEVICE void end_count(unsigned* counter) {
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(counter), "r"(0) : "memory");
+}
+
+/// How the rows of an item are cut: into `count` pieces of `size` rows, but for the last one.
+struct MergePieces {
+    static constexpr int MOST = 8;
+    // Rows of parts that a piece has at least. Who waits begins half a microsecond later than the last one: what a multiprocessor
+    // reads in that time is no piece of its own.
+    static constexpr int LEAST = 32;
+    static constexpr int MOST_LOOKS = 100;  // of who waits, each about half a microsecond
+
+    int size, count;
+
+    MergePieces() = default;
+
+    DEVICE MergePieces(int parts, int rows)
+        : size(max((rows + MOST - 1) / MOST, small_quotient(LEAST + parts - 1, parts))), count(small_quotient(rows + size - 1, size)) {}
+
+    /// The pieces that this thread block has, as bits, when it has come as one of `blocks`; it waits if it `may`. Then it sees what they
+    /// wrote before they came. A block that is alone counts nothing: others may count with it for another item. All threads must call.
+    DEVICE unsigned take(unsigned* counter, int blocks, bool may) const {
+        __shared__ unsigned own;
+        __syncthreads();
+        if (threadIdx.x == 0) own = blocks == 1 ? ~0u : come(counter, blocks, may);
+        __syncthreads();
+        return own;
+    }
+
+    /// The same, by one thread.
+    DEVICE unsigned come(unsigned* counter, int blocks, bool may) const {
+        if (count == 1) return count_arrival(counter, blocks - 1) == blocks - 1;  // nobody waits for the only piece
+        const unsigned before = count_more(counter, may ? COME + WAITS : COME);
+        if (before % WAITS == blocks - 1) {
+            end_count(counter);
+            return not_waited_for(before);
+        }
+        // The last one has piece 0, who waits the next ones.
+        const int own = before / WAITS % WAITS + 1;
+        return may && own < count && all_come(counter, blocks, LEFT << own) ? 1u << own : 0;
+    }
+
+private:
+    DEVICE unsigned not_waited_for(unsigned before) const {
+        const int waiting = min((int)(before / WAITS % WAITS), MOST);
+        const unsigned all = (1u << count) - 1, waited_for = (2u << waiting) - 2, left = before / LEFT;
+        return all & ~(waited_for & ~left);
+    }
+
+    /// Waits for that. If others come late, it goes away, unless the last one comes just then: the counter then has `left`.
+    DEVICE bool all_come(unsigned* counter, int blocks, unsigned left) const {
+        auto done = [&](unsigned come) { return come == 0 || come % WAITS == blocks; };
+        unsigned come = counted(counter);
+        NO_UNROLL for (int look = 1; look < MOST_LOOKS && !done(come); ++look) come = counted(counter);
+        while (!done(come)) {
+            const unsigned before = change_count(counter, come, come | left);
+            if (before == come) return false;
+            come = before;
+        }
+        return true;
+    }
+};
 
 // ---- load_rows.cuh
 // Tiles of Q: all THREADS threads take part in starting to load one. What doesn't exist becomes zeros.
@@ -2044,10 +2132,10 @@ struct ResultRows {
     }
 };
 
-/// Flash-Decoding, step 3: merges all parts, and writes O and lse.
+/// Flash-Decoding, step 3: merges rows [from, to) of all parts, and writes O and lse.
 DEVICE void merge(const Params& params, const QueryBlock& block, const Rows& rows, const Parts<VALUE_HEAD_DIM>& parts,
-                  unsigned char* shared) {
-    merge_parts<THREADS, VALUE_HEAD_DIM>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, ResultRows{params, block, rows});
+                  int from, int to, unsigned char* shared) {
+    merge_parts<THREADS, VALUE_HEAD_DIM>(parts, from, to, (float*)shared, SHARED_FLOATS, ResultRows{params, block, rows});
 }
 
 /// x, which is the same in all threads: where the accumulators of wide heads leave no registers for it, in shared memory. All
@@ -2125,14 +2213,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mla_decode_forward(cons
             store(params, rows, block, warp, whole, slot, finished, factor, out);
         }
         const Owners owners(run.all, item.first, item.units);
+        const MergePieces pieces(SPLITS > 0 ? SPLITS : owners.count, rows.tile_rows());
         next = Item(item);
         if (whole) continue;
-        if (!comes_last(params.arrivals + owners.first, owners.count)) continue;
+        const bool at_end = item.first + item.units >= run.end;  // of the run
+        const unsigned own = pieces.take(params.arrivals + owners.first, owners.count, at_end);
         const Parts<VALUE_HEAD_DIM> of_splits = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, SPLITS,
                                                  item.first, item.first + 1, 1};
         const Parts<VALUE_HEAD_DIM> of_runs = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, owners.count,
                                                2 * owners.first + 1, 2 * owners.first + 2, 2};
         const auto& parts = SPLITS > 0 ? of_splits : of_runs;
-        merge(params, block, rows, parts, shared);
+        NO_UNROLL for (int piece = 0; piece < pieces.count; ++piece)
+            if (own >> piece & 1)
+                merge(params, block, rows, parts, piece * pieces.size,
+                      min((piece + 1) * pieces.size, rows.tile_rows()), shared);
     }
 }

@@ -16,19 +16,19 @@
 //  1427    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
 //  1446    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
 //  1454    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1461  leaf code of decode: stream_k.cuh 1463, head_runs.cuh 1562, one_team.cuh 1601, copy_pages.cuh 1613,
-//        kv_pages.cuh 1730, kv_ring.cuh 1745, merge_rows.cuh 1838, partial_results.cuh 1945, warp_results.cuh 2033,
-//        load_rows.cuh 2068
-//  1839    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
-//  2089  items, and the units that they have
-//  2184  the keys of a tile of Q
-//  2228  one part of an item
-//  2250    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2281    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
-//  2296  parts of an item
-//  2375  the kernel
-//  2381    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2415    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
+//  1461  leaf code of decode: stream_k.cuh 1463, head_runs.cuh 1562, one_team.cuh 1603, copy_pages.cuh 1615,
+//        kv_pages.cuh 1732, kv_ring.cuh 1747, arrivals.cuh 1840, merge_rows.cuh 1856, partial_results.cuh 1963,
+//        merge_pieces.cuh 2035, warp_results.cuh 2123, load_rows.cuh 2158
+//  1857    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
+//  2179  items, and the units that they have
+//  2274  the keys of a tile of Q
+//  2318  one part of an item
+//  2340    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2371    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
+//  2386  parts of an item
+//  2466  the kernel
+//  2472    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2507    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale · q·k in natural units,
 // and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -1466,8 +1466,8 @@ DEVICE void attend(QueryBlock& block, const Tile& tile, const BlockQueries& quer
 // block, whatever item they are of. Each warp finds its block's run for itself, so that no barrier stands before the first loads.
 
 /// How many runs there are of `total` units: at most sqrt(total most_parts), so that merging what cut items have in parts takes no
-/// longer than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r). Of fewer units than
-/// `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
+/// longer than it spares: with n units an item, of which a block merges r rows, and items = total / n, most_parts = items / (c r). Of
+/// fewer units than `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
 DEVICE int count_runs(int total, float most_parts, int few, int fewer) {
     const float bound = exp2_flushed(0.5f * log2_approximate(fmaxf(total * most_parts, 1.0f)));
     const int blocks = total < few ? min((int)gridDim.x, fewer) : gridDim.x;
@@ -1569,12 +1569,14 @@ struct HeadRuns : Runs {
 
     /// Up to `count` runs. One that goes on with another head begins anew: nothing is on its way then, for as long as AGAIN units take,
     /// or half as many where two runs share a multiprocessor, as they do if they aren't `few`. So heads that are `alike` are cut each
-    /// by itself, if no run becomes longer by more.
+    /// by itself, if no run becomes longer by more. Where units are `few`, runs have two, as far as heads have: a run's first two tiles are
+    /// on their way at once, so one alone is no faster, and leaves more parts.
     DEVICE HeadRuns(int total, int count, int heads, bool alike, bool few) : Runs(total, count), each(total), parts(ALL) {
         constexpr int AGAIN = 4;
+        constexpr int LEAST = 2;
         if (!alike || heads > count || total >= SMALL) return;
         const int of_head = small_quotient(total, heads), most = small_quotient(count, heads);
-        const int longest = small_quotient(of_head + most - 1, most);
+        const int longest = max(small_quotient(of_head + most - 1, most), few ? min(of_head, LEAST) : 1);
         if (of_head * heads != total || longest > size + (few ? AGAIN : AGAIN / 2)) return;
         each = of_head;
         parts = most;
@@ -1835,6 +1837,22 @@ private:
     }
 };
 
+// ---- arrivals.cuh
+// A counter of thread blocks that have come to merge what they found.
+
+/// atomicAdd. What the block has written before its last barrier is there for whoever counts later, and the other way round.
+DEVICE unsigned count_more(unsigned* counter, unsigned more) {
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(more) : "memory");
+    return before;
+}
+
+DEVICE unsigned counted(const unsigned* counter) {
+    unsigned count;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(counter) : "memory");
+    return count;
+}
+
 // ---- merge_rows.cuh
 // Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. O, the sum of the parts' rows,
 // each weighted by its share of l, goes to `results.store(row, column, four columns)`, m and l to `results.store_row(row, m, l)`.
@@ -1946,23 +1964,6 @@ DEVICE void add_parts(const MergeRoom<COLUMNS>& room, int count, int first, int 
 // What thread blocks find of an item that several of them have parts of (Flash-Decoding, steps 2 and 3), merged by the one that
 // comes last (LeanAttention, Algorithm 2; as Stream-K's fix-up). All is in fp32. Parts are merged in their order, whoever merges them.
 
-/// atomicInc. What the block has written before its last barrier is there for whoever counts later, and the other way round.
-DEVICE unsigned count_arrival(unsigned* counter, unsigned most) {
-    unsigned before;
-    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(most) : "memory");
-    return before;
-}
-
-/// Whether this thread block is the last of `blocks` to come; then it sees what the others wrote before they came. The counter is 0
-/// before the first comes, and after the last. A block that is alone leaves it alone: others may count with it for another item.
-DEVICE bool comes_last(unsigned* counter, int blocks) {
-    __shared__ bool last;
-    __syncthreads();
-    if (threadIdx.x == 0) last = blocks == 1 || count_arrival(counter, blocks - 1) == blocks - 1;
-    __syncthreads();
-    return last;
-}
-
 /// The parts of an item: O normalised [slot, row, column], m and l [slot, row], for up to `slot_rows` rows a slot. Without a softmax
 /// `row_max` is null, and parts just add up.
 template <int COLUMNS> struct Parts {
@@ -2005,14 +2006,15 @@ DEVICE void load_row_values(const Room& room, const AnyParts& parts, int begin, 
     }
 }
 
-/// Merges rows [0, rows) of all parts. `shared` has `room_floats` floats: all that fits is on its way at once, since one block alone
+/// Merges rows [from, to) of all parts. `shared` has `room_floats` floats: all that fits is on its way at once, since one block alone
 /// must bring it.
 template <int THREADS, int COLUMNS, class AnyParts, class Results>
-DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room_floats, const Results& results) {
+DEVICE void merge_parts(const AnyParts& parts, int from, int to, float* shared, int room_floats,
+                        const Results& results) {
     const int count = parts.count;
-    const MergeRoom<COLUMNS> room = MergeRoom<COLUMNS>::within(shared, room_floats, rows, count);
-    NO_UNROLL for (int begin = 0; begin < rows; begin += room.rows) {
-        const int here = min(room.rows, rows - begin);
+    const MergeRoom<COLUMNS> room = MergeRoom<COLUMNS>::within(shared, room_floats, to - from, count);
+    NO_UNROLL for (int begin = from; begin < to; begin += room.rows) {
+        const int here = min(room.rows, to - begin);
         float4 sums[FOURS<THREADS, COLUMNS>] = {};
         NO_UNROLL for (int first = 0; first < count; first += room.parts) {
             const int end = min(first + room.parts, count);
@@ -2029,6 +2031,94 @@ DEVICE void merge_parts(const AnyParts& parts, int rows, float* shared, int room
         }
     }
 }
+
+// ---- merge_pieces.cuh
+// Who merges the rows of an item that several thread blocks have parts of (Flash-Decoding, step 3). One block would read many parts of
+// many rows for long, so the rows are cut into pieces. A block that has nothing else to do waits until all have come, and then has a
+// piece; the last one to come has those that nobody waits for. Nobody must wait: who goes away leaves the piece to the last one. So a
+// launch goes on wherever its blocks get room. Who has which piece doesn't change bits.
+
+/// What an item's counter counts, in one word: thread blocks that have come, those of them that wait, and in bits the pieces that were
+/// left. It is 0 before the first one comes, and again since the last one came.
+constexpr unsigned COME = 1, WAITS = 1 << 10, LEFT = 1 << 20;
+
+/// atomicInc, otherwise as `count_more`.
+DEVICE unsigned count_arrival(unsigned* counter, unsigned most) {
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(most) : "memory");
+    return before;
+}
+
+/// atomicCAS, otherwise as `count_more`.
+DEVICE unsigned change_count(unsigned* counter, unsigned from, unsigned to) {
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.cas.b32 %0, [%1], %2, %3;" : "=r"(before) : "l"(counter), "r"(from), "r"(to) : "memory");
+    return before;
+}
+
+/// Behind the count of the last one to come, by which whoever finds the 0 sees what all wrote (a release pattern of PTX's memory model).
+DEVICE void end_count(unsigned* counter) {
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(counter), "r"(0) : "memory");
+}
+
+/// How the rows of an item are cut: into `count` pieces of `size` rows, but for the last one.
+struct MergePieces {
+    static constexpr int MOST = 8;
+    // Rows of parts that a piece has at least. Who waits begins half a microsecond later than the last one: what a multiprocessor
+    // reads in that time is no piece of its own.
+    static constexpr int LEAST = 32;
+    static constexpr int MOST_LOOKS = 100;  // of who waits, each about half a microsecond
+
+    int size, count;
+
+    MergePieces() = default;
+
+    DEVICE MergePieces(int parts, int rows)
+        : size(max((rows + MOST - 1) / MOST, small_quotient(LEAST + parts - 1, parts))), count(small_quotient(rows + size - 1, size)) {}
+
+    /// The pieces that this thread block has, as bits, when it has come as one of `blocks`; it waits if it `may`. Then it sees what they
+    /// wrote before they came. A block that is alone counts nothing: others may count with it for another item. All threads must call.
+    DEVICE unsigned take(unsigned* counter, int blocks, bool may) const {
+        __shared__ unsigned own;
+        __syncthreads();
+        if (threadIdx.x == 0) own = blocks == 1 ? ~0u : come(counter, blocks, may);
+        __syncthreads();
+        return own;
+    }
+
+    /// The same, by one thread.
+    DEVICE unsigned come(unsigned* counter, int blocks, bool may) const {
+        if (count == 1) return count_arrival(counter, blocks - 1) == blocks - 1;  // nobody waits for the only piece
+        const unsigned before = count_more(counter, may ? COME + WAITS : COME);
+        if (before % WAITS == blocks - 1) {
+            end_count(counter);
+            return not_waited_for(before);
+        }
+        // The last one has piece 0, who waits the next ones.
+        const int own = before / WAITS % WAITS + 1;
+        return may && own < count && all_come(counter, blocks, LEFT << own) ? 1u << own : 0;
+    }
+
+private:
+    DEVICE unsigned not_waited_for(unsigned before) const {
+        const int waiting = min((int)(before / WAITS % WAITS), MOST);
+        const unsigned all = (1u << count) - 1, waited_for = (2u << waiting) - 2, left = before / LEFT;
+        return all & ~(waited_for & ~left);
+    }
+
+    /// Waits for that. If others come late, it goes away, unless the last one comes just then: the counter then has `left`.
+    DEVICE bool all_come(unsigned* counter, int blocks, unsigned left) const {
+        auto done = [&](unsigned come) { return come == 0 || come % WAITS == blocks; };
+        unsigned come = counted(counter);
+        NO_UNROLL for (int look = 1; look < MOST_LOOKS && !done(come); ++look) come = counted(counter);
+        while (!done(come)) {
+            const unsigned before = change_count(counter, come, come | left);
+            if (before == come) return false;
+            come = before;
+        }
+        return true;
+    }
+};
 
 // ---- warp_results.cuh
 /// What a warp knows of its rows, those of slot `slot` on, becomes part `part`: O times `factor`, m and l.
@@ -2316,10 +2406,10 @@ struct ResultRows {
     }
 };
 
-/// Flash-Decoding, step 3: merges all parts, and writes O and lse.
+/// Flash-Decoding, step 3: merges rows [from, to) of all parts, and writes O and lse.
 DEVICE void merge(const Params& params, const QueryBlock& block, const Rows& rows, const Parts<VALUE_HEAD_DIM>& parts,
-                  unsigned char* shared) {
-    merge_parts<THREADS, VALUE_HEAD_DIM>(parts, rows.tile_rows(), (float*)shared, SHARED_FLOATS, ResultRows{params, block, rows});
+                  int from, int to, unsigned char* shared) {
+    merge_parts<THREADS, VALUE_HEAD_DIM>(parts, from, to, (float*)shared, SHARED_FLOATS, ResultRows{params, block, rows});
 }
 
 /// x, which is the same in all threads: where the accumulators of wide heads leave no registers for it, in shared memory. All
@@ -2366,10 +2456,11 @@ struct OwnRows : ResultRows {
     DEVICE float sink(int row) const { return whole ? ResultRows::sink(row) : NEGATIVE_INFINITY; }
 };
 
-/// Whether a thread block has all of an item, and which blocks share it.
+/// Whether a thread block has all of an item, which blocks share it, and how they merge it.
 struct Share {
     bool whole;
     Owners owners;
+    MergePieces pieces;
 };
 
 // ---------------------------------------------------------------- the kernel
@@ -2403,9 +2494,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) softcap_decode
 
         // Which of its units are this thread block's.
         const int begin = max(run.begin - item.first, 0), end = min(run.end - item.first, item.units);
-        const Share found = {SPLITS > 0 ? SPLITS == 1 : end - begin == item.units,
-                             Owners(run.all, item.first, item.units)};
-        const auto& [whole, owners] = kept(found);
+        const Owners shared_by(run.all, item.first, item.units);
+        const Share found = {SPLITS > 0 ? SPLITS == 1 : end - begin == item.units, shared_by,
+                             MergePieces(SPLITS > 0 ? SPLITS : shared_by.count, rows.tile_rows())};
+        const auto& [whole, owners, pieces] = kept(found);
         for (int unit = begin; unit < end; unit = SPLITS > 0 ? unit + 1 : end) {
             __syncthreads();  // all have left shared memory
             Out out = {};
@@ -2423,12 +2515,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) softcap_decode
         }
         next = Item(item);
         if (whole) continue;
-        if (!comes_last(params.arrivals + owners.first, owners.count)) continue;
+        const bool at_end = item.first + item.units >= run.end;  // of the run
+        const unsigned own = pieces.take(params.arrivals + owners.first, owners.count, at_end);
         const Parts<VALUE_HEAD_DIM> of_splits = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, SPLITS,
                                                  item.first, item.first + 1, 1};
         const Parts<VALUE_HEAD_DIM> of_runs = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, owners.count,
                                                2 * owners.first + 1, 2 * owners.first + 2, 2};
         const auto& parts = SPLITS > 0 ? of_splits : of_runs;
-        merge(params, block, rows, parts, shared);
+        NO_UNROLL for (int piece = 0; piece < pieces.count; ++piece)
+            if (own >> piece & 1)
+                merge(params, block, rows, parts, piece * pieces.size,
+                      min((piece + 1) * pieces.size, rows.tile_rows()), shared);
     }
 }

@@ -4,23 +4,6 @@
 // What thread blocks find of an item that several of them have parts of (Flash-Decoding, steps 2 and 3), merged by the one that
 // comes last (LeanAttention, Algorithm 2; as Stream-K's fix-up). All is in fp32. Parts are merged in their order, whoever merges them.
 
-/// atomicInc. What the block has written before its last barrier is there for whoever counts later, and the other way round.
-__device__ __forceinline__ unsigned count_arrival(unsigned* counter, unsigned most) {
-    unsigned before;
-    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(most) : "memory");
-    return before;
-}
-
-/// Whether this thread block is the last of `blocks` to come; then it sees what the others wrote before they came. The counter is 0
-/// before the first comes, and after the last. A block that is alone leaves it alone: others may count with it for another item.
-__device__ __forceinline__ bool comes_last(unsigned* counter, int blocks) {
-    __shared__ bool last;
-    __syncthreads();
-    if (threadIdx.x == 0) last = blocks == 1 || count_arrival(counter, blocks - 1) == blocks - 1;
-    __syncthreads();
-    return last;
-}
-
 /// The parts of an item: O normalised [slot, row, column], m and l [slot, row], for up to `slot_rows` rows a slot. Without a softmax
 /// `row_max` is null, and parts just add up.
 template <int COLUMNS>
@@ -66,15 +49,16 @@ __device__ __forceinline__ void load_row_values(const Room& room, const AnyParts
     }
 }
 
-/// Merges rows [0, rows) of all parts. `shared` has `room_floats` floats: all that fits is on its way at once, since one block alone
+/// Merges rows [from, to) of all parts. `shared` has `room_floats` floats: all that fits is on its way at once, since one block alone
 /// must bring it.
 template <int THREADS, int COLUMNS, class AnyParts, class Results>
-__device__ __forceinline__ void merge_parts(const AnyParts& parts, int rows, float* shared, int room_floats, const Results& results) {
+__device__ __forceinline__ void merge_parts(const AnyParts& parts, int from, int to, float* shared, int room_floats,
+                                            const Results& results) {
     const int count = parts.count;
-    const MergeRoom<COLUMNS> room = MergeRoom<COLUMNS>::within(shared, room_floats, rows, count);
+    const MergeRoom<COLUMNS> room = MergeRoom<COLUMNS>::within(shared, room_floats, to - from, count);
 #pragma unroll 1
-    for (int begin = 0; begin < rows; begin += room.rows) {
-        const int here = min(room.rows, rows - begin);
+    for (int begin = from; begin < to; begin += room.rows) {
+        const int here = min(room.rows, to - begin);
         float4 sums[FOURS<THREADS, COLUMNS>] = {};
 #pragma unroll 1
         for (int first = 0; first < count; first += room.parts) {

@@ -1,4 +1,4 @@
-#include "common/math.cuh"
+#include "decode/arrivals.cuh"
 
 // Merging of an item's rows that all thread blocks share which have parts of it. They come one after the other. Who comes when others
 // are still at work waits a little, to take a piece of the rows as soon as all have come. Nobody must wait: the last one to leave
@@ -8,19 +8,6 @@
 constexpr unsigned COME = 1, LEFT_MERGE = 1 << 10, TAKEN = 1 << 20;
 constexpr int NO_PIECE = 1 << 20;
 constexpr int MOST_LOOKS = 100;  // of who waits, each about half a microsecond
-
-/// What the block has written before its last barrier is there for whoever counts later, and the other way round.
-__device__ __forceinline__ unsigned count_more(unsigned* counter, unsigned more) {
-    unsigned before;
-    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(more) : "memory");
-    return before;
-}
-
-__device__ __forceinline__ unsigned counted(const unsigned* counter) {
-    unsigned count;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(counter) : "memory");
-    return count;
-}
 
 /// The number of a piece that nobody else has, or of none if not all of `owners` come soon. By one thread.
 __device__ __forceinline__ int take_piece(unsigned* counter, int owners) {

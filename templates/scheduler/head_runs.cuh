@@ -9,12 +9,14 @@ struct HeadRuns : Runs {
 
     /// Up to `count` runs. One that goes on with another head begins anew: nothing is on its way then, for as long as AGAIN units take,
     /// or half as many where two runs share a multiprocessor, as they do if they aren't `few`. So heads that are `alike` are cut each
-    /// by itself, if no run becomes longer by more.
+    /// by itself, if no run becomes longer by more. Where units are `few`, runs have two, as far as heads have: a run's first two tiles are
+    /// on their way at once, so one alone is no faster, and leaves more parts.
     __device__ __forceinline__ HeadRuns(int total, int count, int heads, bool alike, bool few) : Runs(total, count), each(total), parts(ALL) {
         constexpr int AGAIN = 4;
+        constexpr int LEAST = 2;
         if (!alike || heads > count || total >= SMALL) return;
         const int of_head = small_quotient(total, heads), most = small_quotient(count, heads);
-        const int longest = small_quotient(of_head + most - 1, most);
+        const int longest = max(small_quotient(of_head + most - 1, most), few ? min(of_head, LEAST) : 1);
         if (of_head * heads != total || longest > size + (few ? AGAIN : AGAIN / 2)) return;
         each = of_head;
         parts = most;

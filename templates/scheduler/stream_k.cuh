@@ -6,8 +6,8 @@
 // block, whatever item they are of. Each warp finds its block's run for itself, so that no barrier stands before the first loads.
 
 /// How many runs there are of `total` units: at most sqrt(total most_parts), so that merging what cut items have in parts takes no
-/// longer than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r). Of fewer units than
-/// `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
+/// longer than it spares: with n units an item, of which a block merges r rows, and items = total / n, most_parts = items / (c r). Of
+/// fewer units than `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
 __device__ __forceinline__ int count_runs(int total, float most_parts, int few, int fewer) {
     const float bound = exp2_flushed(0.5f * log2_approximate(fmaxf(total * most_parts, 1.0f)));
     const int blocks = total < few ? min((int)gridDim.x, fewer) : gridDim.x;

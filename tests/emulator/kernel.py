@@ -99,7 +99,13 @@ _BODIES = (
     ("await_kernel_ahead", "", "end_kernel_ahead();"),
     ("count_arrival", "", "return atomicInc(counter, most);"),
     ("count_more", "", "return atomicAdd(counter, more);"),
-    ("counted", "", "return *counter;"),  # who waits in vain goes on: thread blocks run one after the other
+    ("end_count", "", "*counter = 0;"),
+    (
+        "change_count",
+        "",
+        "yield(); const unsigned before = *counter; if (before == from) *counter = to; return before;",
+    ),
+    ("counted", "", "yield(); return *counter;"),  # who waits in vain goes on: thread blocks run one after the other
     ("count_finished", "", "if (threadIdx.x % 32 == 0) *count += more;"),
     ("wait_for_count", "", "if (*count != all) __builtin_trap();"),  # kernels run one after the other
     ("load_if", "unsigned char", "return inside && *address != 0;"),

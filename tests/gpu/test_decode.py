@@ -195,6 +195,36 @@ def test_streams_count_for_themselves(causal: Any) -> None:
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.parametrize(("group", "q_len"), [(8, 1), (4, 16), (5, 3)])
+def test_rows_are_merged_in_pieces(group: int, q_len: int) -> None:
+    """Parts of an item on nearly all multiprocessors: thread blocks wait for each other, launches of several streams at
+    once don't, and the bits stay."""
+    kernel: Any = attncc.compile(folder("specs") / "causal.attn", dtype="bf16", head_dim=128)
+    generator = torch.Generator("cuda").manual_seed(group)
+    calls = [
+        tuple(
+            torch.randn(1, heads, length, 128, generator=generator, device="cuda").bfloat16()
+            for heads, length in ((group, q_len), (1, kv_len), (1, kv_len))
+        )
+        for kv_len in (32_768, 5000, 65_536, 20_001)
+    ]
+    expected = [kernel(*call, return_lse=True) for call in calls]
+    kept = torch.ones(q_len, 20_001, dtype=torch.bool, device="cuda").tril(20_001 - q_len)
+    q, k, v = (x.double() for x in calls[-1])
+    exact = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=kept, enable_gqa=True)
+    torch.testing.assert_close(expected[-1][0].double(), exact, rtol=2e-2, atol=2e-3)
+    streams = [torch.cuda.Stream() for _ in calls]
+    torch.cuda.synchronize()
+    for _ in range(50):
+        found = []
+        for stream, call in zip(streams, calls, strict=True):
+            with torch.cuda.stream(stream):
+                found.append(kernel(*call, return_lse=True))
+        torch.cuda.synchronize()
+        for one, other in zip(found, expected, strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
 WINDOW_OF_KEY_HEAD = """attn 1
 variant window_of_key_head {
     input width: i32[kv_head]

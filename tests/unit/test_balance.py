@@ -13,7 +13,7 @@ from attncc.analysis.cost.roofline import DEVICES
 from attncc.analysis.mask.tiles import analyse
 from attncc.balance import balance
 from attncc.explain import capacity
-from attncc.kernels.decode.facts import _AGAIN, _ROW_PADDING, Decode
+from attncc.kernels.decode.facts import _AGAIN, _LEAST_RUN, _MOST_PIECES, _ROW_PADDING, Decode
 from attncc.kernels.registry import facts_of
 from attncc.runtime.call.decode_launch import decode_grid
 from attncc.schedule.plan import KernelPlan
@@ -92,6 +92,12 @@ def test_one_number_of_splits_waits_for_the_longest() -> None:
 def test_host_and_kernel_cut_heads_by_the_same_number() -> None:
     text = resources.read("templates", "scheduler", "head_runs.cuh")
     assert re.findall(r"constexpr int AGAIN = (\d+);", text) == [str(_AGAIN)]
+    assert re.findall(r"constexpr int LEAST = (\d+);", text) == [str(_LEAST_RUN)]
+
+
+def test_host_and_kernel_cut_rows_into_as_many_pieces() -> None:
+    text = resources.read("templates", "decode", "merge_pieces.cuh")
+    assert re.findall(r"constexpr int MOST = (\d+);", text) == [str(_MOST_PIECES)]
 
 
 def test_host_and_kernel_pad_rows_alike() -> None:

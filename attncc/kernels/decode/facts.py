@@ -29,8 +29,10 @@ from ..shared import Parts
 from ..shared_prefix import PREFIX_FIELDS
 
 MOST_BLOCKS = 512  # of a launch: each has a counter
-# Estimates, from the times of kernels of other forms (docs/notebook/2026-11-decode.md): `attncc` never timed others.
-_MERGED_ROWS = 32  # of one part, which are merged in the time that a tile takes
+# What parts cost, from times on an H200 (docs/notebook/2026-11-decode.md).
+_MERGED_ROWS = 24  # of one part, which a thread block merges in the time that a tile takes
+_MOST_PIECES = 8  # of an item's rows, merged by a thread block each: MOST of `MergePieces` (merge_pieces.cuh)
+_LEAST_RUN = 2  # tiles: LEAST of `HeadRuns` (head_runs.cuh)
 _SHORT_RUN = 16  # tiles of one row: up to here, one thread block a multiprocessor reads as fast as two
 _SHORT_RUN_ROWS = 2  # that make that one tile longer: the more there are to merge, the fewer parts there should be
 # Tiles, in the time that a run takes to begin with another head: 2.7 us where a tile of 64 keys took 0.7, on one H200
@@ -201,7 +203,8 @@ class Decode(PortableForward):
     def shared_out(self, problem: Problem, multiprocessors: int) -> dict[str, int | float]:
         """How rows are shared out: `GroupSlots` (group_rows.cuh), `Runs` (stream_k.cuh)."""
         group, rows = problem.group, self.slot_rows(problem)
-        most_parts = ANY_NUMBER if self.splits else max(self.items(problem), 1) * _MERGED_ROWS / max(rows, 1)
+        piece_rows = max(-(-rows // _MOST_PIECES), 1)
+        most_parts = ANY_NUMBER if self.splits else max(self.items(problem), 1) * _MERGED_ROWS / piece_rows
         inverse = min(-(-(2**32) // group), 2**32 - 1)
         few = 0 if self.splits else multiprocessors * (_SHORT_RUN + rows // _SHORT_RUN_ROWS)
         runs = {"most_parts": most_parts, "few_units": few, "fewer_runs": multiprocessors}
@@ -217,7 +220,7 @@ class Decode(PortableForward):
         size, longer = divmod(tiles, count)
         if self.cuts_heads and alike and heads <= count:
             each = tiles // heads
-            longest = -(-each // (count // heads))
+            longest = max(-(-each // (count // heads)), min(each, _LEAST_RUN) if short else 1)
             if longest <= size + _AGAIN // (1 if short else 2):
                 return Runs(longest, 0, each, -(-each // longest), heads)
         return Runs(size, longer, tiles, count, 1)

@@ -184,6 +184,21 @@ def test_tiles_of_schedules(changes: dict[str, int], q_len: int) -> None:
     check(plan, Call(*qkv(plan, (1, 6, q_len), (1, 2, 400)), blocks=5, order=1))
 
 
+@pytest.mark.parametrize(("heads", "q_len", "keys"), [(5, 2, 700), (1, 45, 330), (8, 1, 900)])
+def test_rows_are_merged_in_pieces(heads: int, q_len: int, keys: int) -> None:
+    """10 rows of 6 parts as 6 and 4, 45 of 3 in pieces of 11 and one row, 8 of 7 as 5 and 3, whoever comes last."""
+    plan = narrow(SINK)
+    inputs = {"logit": np.linspace(-2, 2, heads, dtype=np.float32)}
+    arrays = qkv(plan, (1, heads, q_len), (1, 1, keys))
+    found = [Call(*arrays, inputs=inputs, blocks=8, multiprocessors=8, order=order) for order in range(4)]
+    for call in found:
+        check(plan, call)
+    first, *others = (forward(plan, call) for call in found)
+    for other in others:
+        for a, b in zip(first, other, strict=True):
+            assert np.array_equal(a.view(np.uint8), b.view(np.uint8))
+
+
 @pytest.mark.parametrize("q_len", [2, 40])
 def test_more_parts_than_fit_shared_memory(q_len: int) -> None:
     """Rows are merged some at a time, and parts too."""
