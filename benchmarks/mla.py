@@ -2,14 +2,15 @@
 
     python -m benchmarks.mla [--cases NAMES] [--candidates default,wide] [--flashmla LIBRARY] [--rounds 7]
                              [--out FOLDER]
-    python -m benchmarks.mla --cases serving --candidates default,anywhere,one_team,slack_12 --flashmla LIBRARY
+    python -m benchmarks.mla --cases serving --candidates default,alone,one_team,anywhere --flashmla LIBRARY
 
 bf16 normal inputs, head dim 576, V is the first 512 columns of K. Names of cases end with `known` where the host knows
 the lengths; with `equal` and `spread` they are on the device (`kv_lens`), the latter from half to one and a half times
 the number; `pages` are of 64 keys. Candidates: a family of kernels; or how thread blocks share out keys (teams.cuh):
 `anywhere`, runs that end anywhere, as they all did before 2026-11-28 where lengths are on the device; `one_team`,
-without teams, as where the host knew them; `slack_N`, runs that may be N tiles longer to end with items. --flashmla:
-FlashMLA, over pages, from sglang-kernel's flashmla_ops.abi3.so; its schedule is made once, outside of the times.
+without teams, as where the host knew them; `alone`, with teams, but each thread block loads all its keys;
+`slack_N`, runs that may be N tiles longer to end with items. --flashmla: FlashMLA, over pages, from sglang-kernel's
+flashmla_ops.abi3.so; its schedule is made once, outside of the times.
 
 TB/s count the latents once, whatever is read of them; FLOP/s count 2 (576 + 512) for each pair. Each candidate is a
 CUDA graph of calls on copies of the problem that fill the L2 cache four times over, so latents come from HBM and host
@@ -22,16 +23,17 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 import attncc
-from attncc.kernels.hopper_wide.facts import HopperWide
+from attncc.kernels.hopper_wide import facts
 from attncc.schedule.schedule import Schedule
 
 from .decode import L2_FILLS, graph_of
@@ -158,18 +160,15 @@ def kernel(candidate: str) -> Any:
     return type(made)(made.store)  # not the one that all have who compile the same
 
 
-@contextmanager
-def sharing_out(candidate: str) -> Iterator[None]:
-    """While calls are prepared: the fields of a launch that say how thread blocks share out keys."""
-    slack = int(candidate.removeprefix("slack_")) if candidate.startswith("slack_") else None
-    changed: dict[str, int] = {"anywhere": {"teams": 1, "run_slack": -1}, "one_team": {"teams": 1}}.get(candidate, {})
-    changed |= {} if slack is None else {"run_slack": slack}
-    before = HopperWide.shared_out
-    HopperWide.shared_out = lambda self, *given: before(self, *given) | changed  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        HopperWide.shared_out = before  # type: ignore[method-assign]
+def sharing_out(candidate: str) -> AbstractContextManager[object]:
+    """While calls are prepared: how thread blocks share out keys."""
+    if candidate.startswith("slack_"):
+        return patch.object(facts, "_PART_TILES", int(candidate.removeprefix("slack_")))
+    changed = {"anywhere": ("_few_queries", False), "one_team": ("_teams", 1), "alone": ("paired", False)}
+    if candidate not in changed:
+        return nullcontext()
+    name, value = changed[candidate]
+    return patch.object(facts.HopperWide, name, lambda *_: value)
 
 
 def graph(candidate: str, calls: list[Call]) -> Launch:

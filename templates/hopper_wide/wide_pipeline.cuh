@@ -36,10 +36,10 @@ struct WidePipeline {
     __device__ __forceinline__ unsigned info_full(int stage) const { return full(PANELS + 2, stage); }
     __device__ __forceinline__ unsigned empty(int part, int stage) const { return base + 8 * (FULL + part * STAGES + stage); }
 
-    /// By all threads, before they meet. Four warps leave a part together.
+    /// By all threads, before they meet. Four warps leave a part together, of each thread block of a cluster.
     __device__ __forceinline__ void init() const {
         const int own = thread_index();
-        if (own < BARRIERS) barrier_init(base + 8 * own, own < FULL ? 1 : 4);
+        if (own < BARRIERS) barrier_init(base + 8 * own, own < FULL ? 1 : 4 * Cluster::blocks());
         barrier_init_done();
     }
 
@@ -49,9 +49,9 @@ struct WidePipeline {
         if (own < BARRIERS) barrier_end(base + 8 * own);
     }
 
-    /// By a whole warp, as warp_arrive: which lane is the first isn't kept in a register.
+    /// By a whole warp.
     __device__ __forceinline__ void leave(int part, int stage) const {
-        if ((unsigned)thread_index() % 32 == 0) barrier_arrive(empty(part, stage));
+        leave_stage(empty(part, stage));
     }
 
     /// By one lane, before it arrives at that barrier.

@@ -118,8 +118,11 @@ def decode_parts(plan: KernelPlan, call: Call) -> tuple[Array, Array, int]:
     box = box_rows(plan.block_kv, problem)
     maps = b"".join(tensor_map(array, box) for array in (call.k, call.v)) if facts.mapped else b""
     ahead = (*call.arrays(), *held.values(), out, lse, partial_out, row_max, row_sum, arrivals)
+    cluster = 2 if call.paired else 1
     with kernel.behind_kernel_ahead(*ahead if plan.begins_early else ()):
-        kernel.run(rendered(plan), facts.parameters(), values | fields, call.blocks, maps, order=call.order)
+        kernel.run(
+            rendered(plan), facts.parameters(), values | fields, call.blocks, maps, cluster=cluster, order=call.order
+        )
     assert not arrivals.any(), "the next launch on the stream would find counters other than 0"
     del held
     return out, lse, int((~np.isnan(partial_out)).any(axis=(1, 2)).sum())

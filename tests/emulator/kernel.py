@@ -292,6 +292,10 @@ def _on_host(text: str) -> str:
     text = re.sub(r"\bDEVICE\b", "__device__ __forceinline__", text)
     text = _with_bodies(text, [*_BODIES, *_bodies_of_element(text)])
     text = re.sub(r"extern __shared__ .* (\w+)\[\];", r"unsigned char* \1 = shared_memory;", text)
+    # Of each thread block of a cluster its own.
+    text = re.sub(
+        r"__shared__ ([\w ]+?) (\w+)((?:\[[^;]*\])?);", r"__shared__ \1 \2_of[2]\3; auto& \2 = \2_of[block_rank];", text
+    )
     text = _SHORT.sub("ATTNCC_INLINED", text)
     left = re.search(r"^.*\n.*\basm\b", re.sub(r"//.*", "", text), re.M)
     assert left is None, f"inline assembly without a stand-in: {left[0]}"

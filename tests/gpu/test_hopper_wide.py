@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import attncc
+from attncc.kernels.hopper_wide.facts import HopperWide
 from attncc.problem import Problem
 from attncc.schedule.schedule import Schedule
 
@@ -184,3 +185,17 @@ def test_one_graph_for_all_lengths(heads: int, q_len: int, pages: bool) -> None:
         assert found.isfinite().all() and torch.equal(found, out)
         expected = mla("wide")(q, k, k[..., :LATENTS], kv_lens=lengths)
         torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("pages", [False, True])
+def test_clusters_change_no_bit(pages: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thread blocks that load keys for each other, and those that load for themselves; parts that begin many times."""
+    q, k = normal(70, 128, 1, ROW), normal(70, 1, 2000, ROW, seed=1)
+    lengths = torch.randint(0, 2001, (70,), generator=torch.Generator().manual_seed(0)).to("cuda", torch.int32)
+    given = paged(k) if pages else {"k": k, "v": k[..., :LATENTS]}
+    together = mla()(q, **given, kv_lens=lengths)
+    for _ in range(50):
+        assert torch.equal(together, mla()(q, **given, kv_lens=lengths))
+    monkeypatch.setattr(HopperWide, "paired", lambda *_: False)
+    own = type(mla())(mla().store)  # prepares its calls anew
+    assert torch.equal(together, own(q, **given, kv_lens=lengths))

@@ -222,6 +222,10 @@ class Decode(PortableForward):
                 return Runs(longest, 0, each, -(-each // longest), heads)
         return Runs(size, longer, tiles, count, 1)
 
+    def paired(self, problem: Problem, multiprocessors: int) -> bool:
+        """Whether thread blocks 2i and 2i + 1 are a cluster, and load keys for each other."""
+        return False
+
     def laid_out(
         self, problem: Problem, units: Sequence[int], multiprocessors: int, blocks: int, *, alike: bool
     ) -> Iterator[LaidOut]:

@@ -6,8 +6,9 @@ and P, and each holds half of the columns of O. A warp of one more loads.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...problem import Problem
 from ...schedule.plan import FRAGMENT
@@ -46,6 +47,8 @@ class HopperWide(Decode):
     """Of a plan of the pass `forward`."""
 
     other_registers = 32
+    trace_address: ClassVar[int] = 4096
+    options: ClassVar[frozenset[str]] = frozenset(os.environ.get("ATTNCC_OPTIONS", "").split("+")) - {""}
 
     @property
     def cuts_heads(self) -> bool:
@@ -173,6 +176,16 @@ class HopperWide(Decode):
         idle = multiprocessors % max(teams, 1)
         some = self._few_queries(problem) and 1 < teams <= multiprocessors
         return teams if some and idle * _BUSY_FOR_IDLE <= multiprocessors else 1
+
+    @property
+    def uses_clusters(self) -> bool:
+        """Where heads see the same keys; but not beside searches: `documents` of 512:512 would spill 72 bytes."""
+        return self.knows_tiles
+
+    def paired(self, problem: Problem, multiprocessors: int) -> bool:
+        """Those of two teams, where all rows see the same keys: both go through the same tiles then."""
+        same = problem.q_len == 1 and self.uses_clusters
+        return same and self._teams(problem, multiprocessors) % 2 == multiprocessors % 2 == 0
 
     def laid_out(
         self, problem: Problem, units: Sequence[int], multiprocessors: int, blocks: int, *, alike: bool

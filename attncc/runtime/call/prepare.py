@@ -250,7 +250,9 @@ class _Preparation:
         set_decode(self._main, facts, self._problem, slots, device.multiprocessors)
         self.counters = self._kernels.arrivals
         self._main.maps(self._maps)
-        return self._main.build(self._function, grid, EARLY if self._plan.begins_early else None)
+        paired = facts.paired(self._problem, device.multiprocessors) and grid % 2 == 0
+        attributes = PAIRED if paired else EARLY if self._plan.begins_early else None
+        return self._main.build(self._function, grid, attributes)
 
     def _behind_prefix(self, rows: int) -> dict[str, int] | None:
         """Prepares the launch over a prefix. Where the slots are, of so many rows: behind its partial results. None if

@@ -223,3 +223,28 @@ def test_teams_over_pages(lengths: tuple[int, ...]) -> None:
     paged = replace(call, **as_latents(in_pages(arrays, 64), 512))
     for x, y in zip(forward(plan, call), forward(replace(plan, paged=True), paged), strict=True):
         np.testing.assert_array_equal(x.view(np.uint8), y.view(np.uint8))
+
+
+@pytest.mark.parametrize("lengths", [(260, 131, 1, 0), (259, 260, 193, 230)])
+@pytest.mark.parametrize("head_dims", [(576, 512), (264, 264)])
+@pytest.mark.parametrize("blocks", [4, 12])
+def test_clusters(head_dims: tuple[int, int], lengths: tuple[int, ...], blocks: int) -> None:
+    """Two thread blocks load keys for each other, contiguous ones and pages: the same bits, from half as many bytes."""
+    plan = hopper(CAUSAL, head_dims)
+    arrays = cache(plan, 1, lengths)
+    q = np.random.default_rng(1).standard_normal((4, 128, 1, head_dims[0]), np.float32).astype(arrays["k"].dtype)
+    arrays = as_latents(arrays | {"q": q}, head_dims[1])
+    call = Call(**arrays, blocks=blocks, multiprocessors=blocks)
+    facts: Any = facts_of(plan)
+    assert facts.paired(problem_of(plan, call), blocks)
+    judge(plan, replace(call, paired=True))
+    pages = replace(call, **as_latents(in_pages(arrays, 16), head_dims[1]))
+    for own, given in ((plan, call), (replace(plan, paged=True), pages)):
+        found = []
+        for paired in (False, True):
+            kernel.take_counts()
+            found.append((forward(own, replace(given, paired=paired)), kernel.take_counts().read))
+        (alone, of_each), (together, of_both) = found
+        for x, y in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(x.view(np.uint8), y.view(np.uint8))
+        assert of_both < 0.8 * of_each

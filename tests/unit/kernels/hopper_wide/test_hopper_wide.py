@@ -163,3 +163,21 @@ def test_no_teams_where_rows_see_other_keys_or_many_would_be_idle() -> None:
     ):
         shared = facts.shared_out(problem, multiprocessors)
         assert (shared["teams"], shared["run_slack"]) == expected
+
+
+def test_pairs_are_of_rows_that_see_the_same_keys() -> None:
+    facts = facts_of(first("forward", (576, 512)))
+    for problem, multiprocessors, expected in (
+        (Problem(4, 128, 1, 1, 4096, 576, 512), 132, True),
+        (Problem(4, 256, 1, 1, 4096, 576, 512), 132, True),
+        (Problem(4, 128, 1, 1, 4096, 576, 512), 131, False),  # one is left over, which has no other
+        (Problem(4, 128, 1, 2, 4096, 576, 512), 132, False),
+        (Problem(4, 64, 1, 1, 4096, 576, 512), 132, False),
+        (Problem(4, 192, 1, 1, 4096, 576, 512), 132, False),
+        (Problem(4, 128, 1, 1, 4096, 576, 512, packed=True), 132, False),
+    ):
+        assert facts.paired(problem, multiprocessors) == expected
+    by_head = "attn 1\nvariant by_head {\n    keep if q_pos - kv_idx < 64 * (h + 1)\n}\n"
+    for text in (by_head, "documents"):  # the latter is searched for
+        plan = make_candidates(api.parse(text).variant, Build("forward", "sm_90a", "bf16", 576, 512)).first
+        assert not facts_of(plan).paired(Problem(4, 128, 1, 1, 4096, 576, 512), 132)
