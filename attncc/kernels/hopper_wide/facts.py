@@ -6,8 +6,9 @@ and P, and each holds half of the columns of O. A warp of one more loads.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...problem import Problem
 from ...schedule.plan import FRAGMENT
@@ -46,6 +47,7 @@ class HopperWide(Decode):
     """Of a plan of the pass `forward`."""
 
     other_registers = 32
+    options: ClassVar[frozenset[str]] = frozenset(os.environ.get("ATTNCC_OPTIONS", "").split("+")) - {""}
 
     @property
     def cuts_heads(self) -> bool:
