@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from attncc import parse
+from attncc.codegen.render import render
+from attncc.kernels.candidates import make_candidates
 from attncc.runtime.cuda.nvrtc import compile_text
+from attncc.schedule.plan import Build
 from attncc.schedule.target import TARGETS
 from tests.machine_code import conditional_common_values, kernels
 
@@ -39,3 +44,14 @@ def test_common_values_under_a_predicate_are_found(target: str, tmp_path: Path) 
     assert len(re.findall(r"[ @!UP\d] REDUX", text)) >= 2
     assert conditional_common_values(image) == len(re.findall(r"@!?U?P\d\s+REDUX", text)) >= 1
     assert sum(map(len, kernels(image))) == len(re.findall(r"^ *(?:/\*\w{4,}\*/).*;", text, re.M))
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_wide_heads_ask_tma_by_one_lane(paged: bool, tmp_path: Path) -> None:
+    """Where ptxas doesn't know that one lane is left, each load is a loop over lanes."""
+    build = Build("forward", "sm_90a", "bf16", 576, 512)
+    plan = replace(make_candidates(parse("mla_decode").variant, build).first, paged=paged)
+    assert plan.family == "hopper_wide"
+    text = disassembled(compile_text(render(plan).text, "sm_90a").image, tmp_path / "kernel.cubin")
+    loads = re.findall(r"UTMALDG[^;]*;.*\n.*", text)
+    assert len(loads) >= 9 and not [load for load in loads if "BRA.U.ANY" in load]

@@ -4,7 +4,7 @@
 template <class Stored, int COLUMNS, int D_TILES, class Places>
 __device__ __forceinline__ void store_half(const Places& places, int slot, int first, const float (&out)[1][D_TILES][4],
                                            const float (&factor)[1][2]) {
-    const int lane = threadIdx.x % 32, column = first + ColumnsInPairs::first<Stored>(lane);
+    const int lane = (unsigned)thread_index() % 32, column = first + ColumnsInPairs::first<Stored>(lane);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         const int row = slot + 8 * r + lane / 4;
@@ -15,7 +15,8 @@ __device__ __forceinline__ void store_half(const Places& places, int slot, int f
             float x[2][2];
 #pragma unroll
             for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[0][d + i / 2][2 * r + i % 2] * factor[0][r];
-            ColumnsInPairs::store<Stored>(address + 8 * d, x, exists ? COLUMNS - 8 * d - column : 0, lane);
+            const int left = COLUMNS == 2 * 8 * D_TILES ? 16 : COLUMNS - 8 * d - column;  // both halves are full: nothing to compare
+            ColumnsInPairs::store<Stored>(address + 8 * d, x, exists ? left : 0, lane);
         }
     }
 }

@@ -19,6 +19,7 @@ from ..products import Product
 from ..shared import Parts
 from .shared import (
     MULTIPLYING_WARPS,
+    first_panels,
     half_panels,
     key_panels,
     latent_panels,
@@ -135,19 +136,20 @@ class HopperWide(Decode):
         return False
 
     @property
-    def first_steps(self) -> int:
-        """Of S = Q K^T, 16 columns each, that read the first half of V where V is the first columns of K."""
-        return self.half_panels * PANEL_COLUMNS // STEP
+    def first_panels(self) -> int:
+        """Of K, as many as V has at most: where V is the first columns of K, they come as V."""
+        return first_panels(self.plan.build)
 
     @property
     def products(self) -> dict[str, Product]:
-        """S = Q K^T in two: the first columns may have come before the others. O += P V takes a warpgroup's own P from
+        """S = Q K^T by panels, of which the last may have fewer columns. O += P V takes a warpgroup's own P from
         registers, and that of the other from shared memory."""
-        plan, first, columns = self.plan, self.first_steps, self.half_panels * PANEL_COLUMNS
+        plan, columns = self.plan, self.half_panels * PANEL_COLUMNS
+        steps, of_panel = plan.padded_head_dim // STEP, PANEL_COLUMNS // STEP
         output = Product("multiply_probs_values", columns, plan.block_kv // STEP, transposed_b=True)
         return {
-            "first_scores": Product("multiply_queries_first_keys", plan.block_kv, first),
-            "scores": Product("multiply_queries_keys", plan.block_kv, plan.padded_head_dim // STEP - first),
+            "scores": Product("multiply_panel", plan.block_kv, of_panel),
+            "last_scores": Product("multiply_last_panel", plan.block_kv, steps - (self.key_panels - 1) * of_panel),
             "own_output": Product("multiply_own_probs_values", columns, output.steps, True, transposed_b=True),
             "output": output,
         }

@@ -14,7 +14,7 @@ from ..shared import Parts, shared_bytes
 MOST_LATENT_STAGES = 2  # as many as warpgroups: each has its own, at places that the compiler knows
 MULTIPLYING_WARPS, WARPS = 8, 12  # of a warpgroup one warp loads, and three do nothing but give registers
 _FLOAT_BYTES, _BARRIER_BYTES, _LANES = 4, 8, 32
-_BARRIERS = 6  # of a stage: full and empty, of K and of each half of V
+_BARRIERS = 6  # of a stage, besides a full one of each panel of K: full ones of V's halves and info; empty ones
 # Of the work, its tiles and its run, which all threads know (decode/merge.cu.j2), besides what is counted here.
 _KEPT_BYTES = 1024
 
@@ -41,6 +41,11 @@ def half_panels(build: Build) -> int:
     """Panels of half a row of V, of which a warpgroup has the columns of O. Of an odd number the second half has one
     of zeros more."""
     return -(-build.value_head_dim // (2 * PANEL_COLUMNS))
+
+
+def first_panels(build: Build) -> int:
+    """Panels of a row of K, as many as V has at most."""
+    return min(key_panels(build), 2 * half_panels(build))
 
 
 def latent_panels(build: Build) -> int:
@@ -101,7 +106,7 @@ def _exchanged(tile: Tile, build: Build, stages: int) -> Parts:
     """P, and what warpgroups tell each other of rows: m and what O is multiplied by of each, l of each lane's share of
     two rows, a word of each warp. Barriers, and a word for each stage, with room up to the next 16 bytes."""
     floats = 2 * tile.block_q + MULTIPLYING_WARPS // 2 * (2 * _LANES + 1)
-    words = stages * (_BARRIERS * _BARRIER_BYTES + _FLOAT_BYTES)
+    words = stages * ((_BARRIERS + key_panels(build)) * _BARRIER_BYTES + _FLOAT_BYTES)
     return {
         "prob": {"block_q": tile.block_q, "block_kv": tile.block_kv, "bytes": build.element_bytes},
         "row values": {"values": floats, "bytes": _FLOAT_BYTES},

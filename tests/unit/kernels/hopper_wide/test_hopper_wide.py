@@ -99,11 +99,13 @@ def test_few_rows_and_odd_pages_run_decode() -> None:
 
 
 def test_products_read_what_has_come() -> None:
-    """The first of S = Q K^T reads columns that are the first half of V, where V is the first columns of K."""
-    wanted = {(576, 512): ((16, 20), 256), (320, 320): ((12, 8), 192), (576, 16): ((4, 32), 64)}
-    for head_dims, (steps, columns) in wanted.items():
-        made = facts_of(first("forward", head_dims)).products
-        assert (made["first_scores"].steps, made["scores"].steps) == steps
+    """S = Q K^T panel by panel of K; the last may have fewer columns. As many as V has at most may be V's."""
+    wanted = {(576, 512): (8, 4, 256), (264, 264): (5, 1, 192), (320, 320): (5, 4, 192), (576, 16): (2, 4, 64)}
+    for head_dims, (panels, steps, columns) in wanted.items():
+        facts = facts_of(first("forward", head_dims))
+        made = facts.products
+        assert facts.first_panels == panels
+        assert (made["scores"].steps, made["last_scores"].steps) == (4, steps)
         assert made["output"].columns == made["own_output"].columns == columns
 
 
