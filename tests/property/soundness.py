@@ -9,7 +9,7 @@ images: these must say the same in plain words, and their tiles are 2-D tiles an
 and most of their lines say more together than each alone: sums of distances, arcs of remainders, bits, distances in
 steps, windows that are moved at a border. Exits with the first predicate that fails.
 
-A million cases with 400 tiles of a predicate take a few minutes of one core.
+With --cases 1000000 --tiles 400 a million cases take five to fifteen minutes of a core.
 """
 
 from __future__ import annotations
