@@ -76,6 +76,11 @@ def test_logits_and_gradients(name: str) -> None:
     compare(MODELS[name].made(), {"input_ids": ids, "attention_mask": kept}, kept)
 
 
+def test_logits_and_gradients_with_masks_of_their_own() -> None:
+    model, inputs = models.layoutlm(DIM)
+    compare(model, inputs, inputs["attention_mask"].to(DEVICE))
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_logits_and_gradients_of_two_stacks(name: str) -> None:
     model, inputs = OTHERS[name](DIM)

@@ -26,6 +26,7 @@ from tests.unit.integrations.models import (  # noqa: E402
     by,
     counted,
     ids_with_padding,
+    layoutlm,
     llava,
     logits_and_gradients,
     models,
@@ -196,14 +197,10 @@ def test_masks_of_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
 
 
 def test_encoders_that_make_their_own_mask(calls: list[str]) -> None:
-    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
-    torch.manual_seed(0)
-    model = transformers.LayoutLMModel(transformers.LayoutLMConfig(vocab_size=TOKENS, **sizes)).eval()
-    ids, kept = ids_with_padding()
-    kept = kept.flip(1)
+    model, inputs = layoutlm()
 
     def run(model: Any) -> Any:
-        return model(ids, attention_mask=kept).last_hidden_state[kept.bool()]
+        return logits_and_gradients(model, inputs["attention_mask"], **inputs)
 
     found = by(model, "attncc", run)
     assert len(calls) == 2
