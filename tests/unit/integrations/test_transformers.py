@@ -17,8 +17,10 @@ from torch._dynamo.backends.debugging import aot_eager  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 
 from attncc.diagnostics import AttnccError  # noqa: E402
+from attncc.flex import flex_spec  # noqa: E402
 from attncc.flex.attention import cache  # noqa: E402
 from attncc.integrations import transformers as integration  # noqa: E402
+from attncc.integrations.mods import of_tensor, score_mod_of  # noqa: E402
 from tests.unit.integrations.models import (  # noqa: E402
     BATCH,
     LENGTH,
@@ -185,6 +187,13 @@ def test_masks_and_biases_with_axes_of_one_entry(alike: tuple[int, ...]) -> None
         found, _ = integration.attention(module, query, key, key, **{"attention_mask": None, **given})
         expected = ((scores + added).softmax(3) @ key).transpose(1, 2)
         assert_alike(found * some, expected * some)
+
+
+def test_what_a_mask_of_floats_lowers_most_is_not_kept() -> None:
+    """A row that meets such numbers alone in its first tiles would lose all digits of its scores on a GPU."""
+    added = _added(torch.ones(1, 1, 1, 7, dtype=torch.bool))
+    text = flex_spec(score_mod_of(None, added), mask_mod=of_tensor(added, causal=False))
+    assert "keep if" in text and "> -60000.0" in text
 
 
 @pytest.mark.parametrize("shape", [(2, 7), (2, 4, 5, 6), (2, 4, 9, 7), (3, 1, 1, 7), (2, 2, 5, 7)], ids=str)
