@@ -8,17 +8,19 @@ from typing import Any
 import torch
 from transformers.masking_utils import causal_mask_function
 
+_MASKED = -6e4  # and less is what models add to scores where a pair is masked: in fp16 -65504, its lowest number
+
 
 def of_tensor(attention_mask: torch.Tensor | None, causal: bool) -> Callable[..., Any] | None:
-    """The mask of a layer without a mask function."""
+    """The mask of a layer without a mask function. A mask of floats, which are added to scores, keeps all pairs but
+    those with a number as low as masks have it: beside such scores a kernel isn't exact."""
     if attention_mask is None:
         return causal_mask_function if causal else None
-    if attention_mask.dtype != torch.bool:
-        return None
-    entry = _entry(attention_mask)
+    entry, added = _entry(attention_mask), attention_mask.dtype != torch.bool
 
     def kept(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-        return entry(b, h, q_idx, kv_idx)
+        found = entry(b, h, q_idx, kv_idx)
+        return found > _MASKED if added else found
 
     return kept
 

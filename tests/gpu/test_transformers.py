@@ -76,6 +76,24 @@ def test_logits_and_gradients(name: str) -> None:
     compare(MODELS[name].made(), {"input_ids": ids, "attention_mask": kept}, kept)
 
 
+def test_logits_and_gradients_with_masks_of_their_own() -> None:
+    model, inputs = models.layoutlm(DIM)
+    compare(model, inputs, inputs["attention_mask"].to(DEVICE))
+
+
+@pytest.mark.parametrize("lowest", [torch.finfo(torch.bfloat16).min, -65504.0])
+def test_masks_of_floats_over_whole_tiles(lowest: float) -> None:
+    """Padding on the left that is longer than a tile: rows begin with scores as low as they can be."""
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 2, 4, 300, DIM, device=DEVICE, dtype=torch.bfloat16)
+    mask = torch.zeros(2, 1, 1, 300, device=DEVICE, dtype=torch.bfloat16)
+    mask[0, ..., :213] = lowest
+    found, _ = integration.attention(torch.nn.Module(), query, key, value, mask)
+    exact = (query.double() @ key.double().mT / DIM**0.5 + mask.double()).softmax(-1) @ value.double()
+    theirs = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask)
+    assert_near(found, theirs.transpose(1, 2), exact.transpose(1, 2).float(), "out", 0.0)
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_logits_and_gradients_of_two_stacks(name: str) -> None:
     model, inputs = OTHERS[name](DIM)

@@ -128,6 +128,15 @@ def llava(head_dim: int = 8) -> tuple[Any, dict[str, Any]]:
     return model, {"input_ids": ids, "pixel_values": torch.randn(1, 3, 16, 16)}
 
 
+def layoutlm(head_dim: int = 8) -> tuple[Any, dict[str, Any]]:
+    """A model that makes its mask itself, of floats [batch, 1, 1, length], and its inputs."""
+    torch.manual_seed(0)
+    sizes = {"intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.LayoutLMConfig(vocab_size=TOKENS, hidden_size=4 * head_dim, **sizes)
+    ids, kept = ids_with_padding()
+    return transformers.LayoutLMForMaskedLM(config).eval(), {"input_ids": ids, "attention_mask": kept}
+
+
 # -------------------------------------------------------------------- runs
 
 

@@ -17,8 +17,10 @@ from torch._dynamo.backends.debugging import aot_eager  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 
 from attncc.diagnostics import AttnccError  # noqa: E402
+from attncc.flex import flex_spec  # noqa: E402
 from attncc.flex.attention import cache  # noqa: E402
 from attncc.integrations import transformers as integration  # noqa: E402
+from attncc.integrations.mods import of_tensor, score_mod_of  # noqa: E402
 from tests.unit.integrations.models import (  # noqa: E402
     BATCH,
     LENGTH,
@@ -26,6 +28,7 @@ from tests.unit.integrations.models import (  # noqa: E402
     by,
     counted,
     ids_with_padding,
+    layoutlm,
     llava,
     logits_and_gradients,
     models,
@@ -186,6 +189,13 @@ def test_masks_and_biases_with_axes_of_one_entry(alike: tuple[int, ...]) -> None
         assert_alike(found * some, expected * some)
 
 
+def test_what_a_mask_of_floats_lowers_most_is_not_kept() -> None:
+    """A row that meets such numbers alone in its first tiles would lose all digits of its scores on a GPU."""
+    added = _added(torch.ones(1, 1, 1, 7, dtype=torch.bool))
+    text = flex_spec(score_mod_of(None, added), mask_mod=of_tensor(added, causal=False))
+    assert "keep if" in text and "> -60000.0" in text
+
+
 @pytest.mark.parametrize("shape", [(2, 7), (2, 4, 5, 6), (2, 4, 9, 7), (3, 1, 1, 7), (2, 2, 5, 7)], ids=str)
 def test_masks_of_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
     query, key = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 7, 8)
@@ -196,14 +206,10 @@ def test_masks_of_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
 
 
 def test_encoders_that_make_their_own_mask(calls: list[str]) -> None:
-    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
-    torch.manual_seed(0)
-    model = transformers.LayoutLMModel(transformers.LayoutLMConfig(vocab_size=TOKENS, **sizes)).eval()
-    ids, kept = ids_with_padding()
-    kept = kept.flip(1)
+    model, inputs = layoutlm()
 
     def run(model: Any) -> Any:
-        return model(ids, attention_mask=kept).last_hidden_state[kept.bool()]
+        return logits_and_gradients(model, inputs["attention_mask"], **inputs)
 
     found = by(model, "attncc", run)
     assert len(calls) == 2
