@@ -59,8 +59,7 @@ class Recorder(Protocol):
 
 
 class _Known(NamedTuple):
-    """A form of call that came twice in a row without a known one between, or is new behind the known one, and how its
-    calls are read and run."""
+    """A form of call that came twice in a row without a known one between, and how its calls are read and run."""
 
     read: Read
     run: Run
@@ -117,9 +116,6 @@ class Launcher:
             prepared = self._prepare(framework, ordinal, call, values)
             reader.check(roles, values)
             self._prepared[key] = prepared
-            if self._knows_the_last():
-                self._know(given, key, reader, roles, prepared, new=True)
-            self._last = key, prepared
         elif prepared is before and prepared is not self._tried:
             self._know(given, key, reader, roles, prepared)
         return _checked(reader, roles, prepared, given, values)
@@ -156,16 +152,9 @@ class Launcher:
             self._last = key, prepared
         return prepared
 
-    def _knows_the_last(self) -> bool:
-        """Whether the call before was of the form that is known, and not recorded. A new form takes its place at once:
-        the layers of a model call it next, and a cache that grows has a new one for each token."""
-        return self._known is not None and self._last is _NO_CALL and self._tried_recorded is None
-
-    def _know(
-        self, given: Given, key: Key, reader: Reader, roles: Roles, prepared: Prepared, *, new: bool = False
-    ) -> None:
+    def _know(self, given: Given, key: Key, reader: Reader, roles: Roles, prepared: Prepared) -> None:
         self._tried = prepared
-        read = reader.written(given, key, roles, new=new)
+        read = reader.written(given, key, roles)
         if read is not None:
             self._known = _Known(read, _run(reader, roles, prepared))
             self._tried_recorded = None

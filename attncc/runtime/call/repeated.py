@@ -64,7 +64,6 @@ class RepeatedLaunch:
         attribute: Attribute | None = None,
     ) -> None:
         self._params = (ctypes.c_char * len(params)).from_buffer(bytearray(params))
-        self._views: dict[Form, memoryview[Any]] = {}
         self._driver, self._function = driver, function
         self._config = _Config(grid, 1, 1, function.threads, 1, 1, function.shared_bytes)
         if attribute is not None:
@@ -79,9 +78,7 @@ class RepeatedLaunch:
 
     def view(self, form: Form) -> memoryview[Any]:
         """`Params` as an array of numbers."""
-        if form not in self._views:
-            self._views[form] = memoryview(self._params).cast("B").cast(form)
-        return self._views[form]
+        return memoryview(self._params).cast("B").cast(form)
 
     def has_maps(self, bases: tuple[int, ...]) -> bool:
         """Whether the next launches have the maps of tensors that start here. Layers of a model take turns, and each

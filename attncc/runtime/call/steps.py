@@ -193,13 +193,16 @@ class ParamsLayout:
         items = tuple(parameters)
         self.packer = struct.Struct(struct_format(items))
         self.index = {item.name: number for number, item in enumerate(items)}
-        forms = [cast(Form, "Q" if item.format == "P" else item.format) for item in items]
-        places = [offset // item.size for item, offset in zip(items, Layout.of(items).offsets, strict=True)]
-        self._places = list(zip(forms, places, strict=True))
+        self._items, self._offsets = items, Layout.of(items).offsets
 
     def writes(self, sources: Iterable[tuple[int, int]]) -> list[Write]:
         """Of pairs (field, source)."""
-        return [Write(*self._places[field], source) for field, source in sources]
+        return [self._write(self._items[field], self._offsets[field], source) for field, source in sources]
+
+    @staticmethod
+    def _write(item: Parameter, offset: int, source: int) -> Write:
+        form = cast(Form, "Q" if item.format == "P" else item.format)
+        return Write(form, offset // item.size, source)
 
 
 class StepBuilder:

@@ -111,7 +111,9 @@ def test_out_is_looked_at_in_every_call(bench: MakeBench) -> None:
 
 
 def test_forms_in_turns_are_not_written_for(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, written = bench(plan(plans.FULL)), _calls_of("written", monkeypatch)
+    made, written = bench(plan(plans.FULL)), []
+    own = launch.Reader.written
+    monkeypatch.setattr(launch.Reader, "written", lambda *given: written.append(given) or own(*given))
     for _ in range(5):
         made.kernel(*qkv())
         made.kernel(*qkv(), return_lse=True)
@@ -122,39 +124,6 @@ def test_forms_in_turns_are_not_written_for(bench: MakeBench, monkeypatch: pytes
         made.kernel(*qkv(), return_lse=True)
         made.kernel(*qkv())
     assert len(written) == 1
-
-
-def _calls_of(method: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What a reader's method is called with from now on."""
-    seen: list[Any] = []
-    own = getattr(launch.Reader, method)
-
-    def noted(*given: Any, **options: Any) -> Any:
-        seen.append(given)
-        return own(*given, **options)
-
-    monkeypatch.setattr(launch.Reader, method, noted)
-    return seen
-
-
-def test_a_new_form_behind_the_known_one_is_known_at_once(known: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a cache that grows: the layers of a model call each new length in a row."""
-    read, own = _calls_of("read", monkeypatch), slope()
-    for added in range(1, 4):
-        for layer in range(3):
-            (q, k, v), cap = qkv(q_len=Q_LEN + added), float(layer + 1)
-            out = known.kernel(q, k, v, slope=own, cap=cap)
-            params = known.params()
-            assert (params["q"], params["out"], params["cap_value"]) == (q.pointer, out.pointer, cap)
-            assert params["q_len"] == Q_LEN + added
-        assert len(read) == added
-
-
-def test_forms_that_are_all_new_are_not_written_for(known: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = _calls_of("written", monkeypatch)
-    for added in range(1, 6):
-        known.kernel(*qkv(q_len=Q_LEN + added), slope=slope(), cap=30.0)
-    assert len(written) == 1  # of the one behind the known form
 
 
 def test_threads_share_what_is_known(bench: MakeBench) -> None:
