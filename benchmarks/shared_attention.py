@@ -17,7 +17,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,11 @@ def units() -> list[str]:
 class Run:
     """Starts processes until all units are done or the time is over."""
 
-    def __init__(self, settings: Settings, ranks: int, wanted: list[str], budget: float) -> None:
-        self.settings, self.ranks, self.left = settings, ranks, list(wanted)
+    def __init__(
+        self, settings: Settings, ranks: int, wanted: list[str], budget: float, keep: Callable[[Found], None]
+    ) -> None:
+        """`keep` is called after each unit: a run that is cut has what was done."""
+        self.settings, self.ranks, self.left, self.keep = settings, ranks, list(wanted), keep
         self.deadline = time.time() + budget
         self.found: Found = {}
 
@@ -56,6 +59,7 @@ class Run:
             self._processes(number)
         for name in self.left:
             self.found[name] = {"error": "no time was left"}
+        self.keep(self.found)
         return self.found
 
     def _processes(self, number: int) -> None:
@@ -107,6 +111,7 @@ class Run:
             wrong = [f"rank {rank}: {text}" for rank, line in enumerate(lines) for text in line.get("wrong", [])]
             self.found[name] = {**lines[0], "wrong": wrong, **({"error": failed[0]} if failed else {})}
             self.left.remove(name)
+            self.keep(self.found)
             print(_line(name, self.found[name]), flush=True)
 
 
@@ -174,15 +179,25 @@ def main() -> None:
         tiny = Settings.tiny(given.backend, folder)
         settings = tiny if given.tiny else Settings(given.backend, folder, given.rows, checked=4096, runs=100)
         settings = replace(settings, transport=given.transport)
-        found = Run(settings, ranks, wanted, given.budget).all()
+        found = Run(settings, ranks, wanted, given.budget, _writer(given.json, settings, ranks)).all()
     print("\n".join(table(found)))
     failed = [name for name, row in found.items() if row.get("error") or row.get("wrong")]
     well, took = len(found) - len(failed), time.time() - start
     print(f"{well} of {len(found)} units well, {took:.0f} s; {ranks} of {settings.device}")
-    if given.json:
-        sizes = {"ranks": ranks, "rows": settings.rows, "heads": settings.heads, "head_dim": settings.head_dim}
-        written = {"machine": machine(), **sizes, "dtype": "bf16", "units": found}
-        given.json.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+
+
+def _writer(path: Path | None, settings: Settings, ranks: int) -> Callable[[Found], None]:
+    """Writes what was measured so far."""
+    sizes = {"ranks": ranks, "rows": settings.rows, "heads": settings.heads, "head_dim": settings.head_dim}
+
+    def write(found: Found) -> None:
+        if path is not None:
+            written = {"machine": machine(), **sizes, "dtype": "bf16", "units": found}
+            part = path.with_suffix(".part")
+            part.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+            part.replace(path)
+
+    return write
 
 
 if __name__ == "__main__":
