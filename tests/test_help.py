@@ -109,6 +109,12 @@ BY_HAND: dict[str, list[tuple[str, str]]] = {
     ],
     "A302_keep_without_effect": [("keep if everything", "keep if kv_idx >= 0"), ("3 <= 2", "3 <= kv_idx")],
     "A303_mask_that_keeps_nothing_back": [("// 64\n", "// 64\n    keep if row > 0\n")],
+    "A305_flags_times_a_low_number": [
+        (
+            "    score = score + (1.0 - attention_mask[b, kv_idx]) * LOW\n",
+            "    keep if attention_mask[b, kv_idx] > 0\n",
+        ),
+    ],
     "A408_dense_mask": [("skip = always", "skip = auto")],
     "A408_floats_compared": [("skip = always", "skip = auto")],
     "A408_nothing_to_skip": [("skip = always", "skip = auto")],

@@ -8,7 +8,7 @@ from ..evaluate import Environment, evaluate
 from ..ir import Expr, Type
 from ..source import Span
 from ..syntax import ast
-from . import builtins, constants
+from . import builtins, constants, low_scores
 from .names import Scope, Tensor
 from .report import Report
 from .types import to_float
@@ -112,11 +112,12 @@ def _check_rate(statement: ast.Dropout, rate: float, report: Report) -> bool:
 
 
 def warn(variant: ir.Variant, node: ast.Variant, scope: Scope, report: Report) -> None:
-    """Warnings about what has no effect."""
+    """Warnings about what has no effect, or costs digits."""
     for keep in variant.keeps:
         _warn_of_constant(keep, variant, report)
     _warn_of_unused(scope, report)
     _warn_of_no_gradient(variant, node, report)
+    low_scores.warn(variant, node, report)
 
 
 def check_normalizer(node: ast.Variant, normalize: str, report: Report) -> None:

@@ -207,3 +207,17 @@ def test_torchs_own_if_asked() -> None:
         attncc.flex_attention(*given, random)
     ours = attncc.flex_attention(*given, random, mask_mod=mods.causal, fallback="torch")
     torch.testing.assert_close(ours, torchs(*given, random, block_mask(mods.causal)))
+
+
+@pytest.mark.parametrize("low", [-1e9, torch.finfo(torch.float32).min, -torch.inf])
+def test_low_numbers_are_warned_of(low: float, recwarn: pytest.WarningsRecorder) -> None:
+    """Once, when the kernel is made. -inf becomes a `keep if`, which is exact."""
+
+    def mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return torch.where(q_idx >= kv_idx, score, low)
+
+    for _ in range(2):
+        attncc.flex_attention(*operands(dim=24), mod)
+    told = [str(item.message) for item in recwarn if "A305" in str(item.message)]
+    assert len(told) == (low > -torch.inf)
+    assert all("write `keep if q_idx >= kv_idx`" in text for text in told)
