@@ -42,6 +42,7 @@ BY_HAND: dict[str, list[tuple[str, str]]] = {
     "A001_dictionary": [("let table = {1: 2}", "let table = 2")],
     "A001_list_in_an_expression": [("let slopes =", "const slopes: float[2] =")],
     "A001_index_of_an_index": [("bias[h][q_idx]", "bias[h, q_idx]")],
+    "A008_value_below_an_input": [("x = table", "let x = table")],
     "A002_typographic_characters": [("'softmax'", "softmax")],
     "A003_argument_by_name": [("width=3", "3"), ("right = 3", "3")],
     "A003_range_with_a_begin": [("2 * i for i in range(1, 9)", "2 * (i + 1) for i in range(8)")],
