@@ -46,7 +46,7 @@ def test_common_values_under_a_predicate_are_found(target: str, tmp_path: Path) 
     assert sum(map(len, kernels(image))) == len(re.findall(r"^ *(?:/\*\w{4,}\*/).*;", text, re.M))
 
 
-@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("paged", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_wide_heads_ask_tma_by_one_lane(paged: bool, tmp_path: Path) -> None:
     """Where ptxas doesn't know that one lane is left, each load is a loop over lanes."""
     build = Build("forward", "sm_90a", "bf16", 576, 512)

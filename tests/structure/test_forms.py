@@ -72,6 +72,7 @@ def test_each_form_has_the_same_tiles(name: str, form: str) -> None:
     assert tiles(name, form, HOPPER)[0] == WANTED[HOPPER][name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [PORTABLE, BACKWARD])
 @pytest.mark.parametrize("name", GRIDS)
 def test_so_have_other_kernels(name: str, build: tuple[str, str, int]) -> None:

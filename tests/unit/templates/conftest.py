@@ -1,5 +1,5 @@
 """Each kernel that the emulator runs takes a host compiler half a second. So of the cases of a test that has three and
-more, the first stays, and every seventh behind it; all others are marked slow."""
+more, the first stays, and every eleventh behind it; all others are marked slow."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Seven is odd: so both values of a parameter that has two stay. Caches choose for themselves, so that tests share
+    """Eleven is odd: so both values of a parameter that has two stay. Caches choose for themselves, so that tests share
     kernels."""
     ours = [item for item in items if item.path.name.startswith("test_emulated_")]
     ours = [item for item in ours if item.path.name != "test_emulated_caches.py"]
     for _, cases in groupby(ours, key=lambda item: item.nodeid.partition("[")[0]):
         found = list(cases)
-        step = 1 if len(found) < 3 else 7
+        step = 1 if len(found) < 3 else 11
         for number, item in enumerate(found):
             if number % step:
                 item.add_marker(pytest.mark.slow)
