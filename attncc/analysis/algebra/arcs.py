@@ -13,8 +13,11 @@ from typing import NamedTuple
 from ...ir import Apply, Const, Expr
 from .affine import Affine
 from .algebra import FALSE, TRUE, Algebra, Relation
+from .bitwise import runs
 
-_LARGEST = 4096  # places of a circle on which arcs are brought together
+# Places of a circle on which arcs are brought together: a guess, as each is a bit of an int. Beyond it arcs that touch
+# stay apart: fewer tiles may be EMPTY, none is wrong.
+_LARGEST = 4096
 
 
 class Arc(NamedTuple):
@@ -151,18 +154,18 @@ def _written(places: int, like: Arc, algebra: Algebra) -> list[Expr] | None:
     around = (1 << like.period) - 1
     if places in (0, around):
         return [TRUE if places else FALSE]
-    found = [like._replace(first=first, size=size).written(algebra) for first, size in _runs(places, like.period)]
+    found = [
+        like._replace(first=first, size=size).written(algebra) for first, size in _runs_around(places, like.period)
+    ]
     written = [part for part in found if part is not None]
     return written if len(written) == len(found) else None
 
 
-def _runs(places: int, period: int) -> Iterator[tuple[int, int]]:
+def _runs_around(places: int, period: int) -> Iterator[tuple[int, int]]:
     """First place and length of each run of bits on a circle that has other places, too."""
     start = (~places & (places + 1)).bit_length()  # behind the first place that is left out
     around = (1 << period) - 1
     turned = (places >> start | places << (period - start)) & around
-    while turned:
-        first = (turned & -turned).bit_length() - 1
-        rest = turned & (turned + (1 << first))
-        yield (start + first) % period, (turned - rest).bit_length() - first
-        turned = rest
+    for run in runs(turned):
+        first = (run & -run).bit_length() - 1
+        yield (start + first) % period, run.bit_length() - first

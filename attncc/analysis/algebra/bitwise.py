@@ -64,10 +64,10 @@ def _is_power(size: int) -> bool:
 
 def _in_runs(x: Expr, mask: Const, algebra: Algebra) -> list[Expr]:
     """The bits of x under a mask, those that stand together apart from others."""
-    return [algebra.bitand(x, algebra.number(run)) for run in _runs(int(mask.value))]
+    return [algebra.bitand(x, algebra.number(run)) for run in runs(int(mask.value))]
 
 
-def _runs(mask: int) -> Iterator[int]:
+def runs(mask: int) -> Iterator[int]:
     """The masks of the bits that stand together, the last of which goes on for ever in a negative mask."""
     while mask:
         least = mask & -mask

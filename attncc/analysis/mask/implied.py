@@ -19,6 +19,7 @@ from ..algebra.algebra import TRUE, Algebra
 from ..algebra.canonical import Canonical
 from .conjunctions import Known, inequalities
 
+# Guesses that limit the time of the search: beyond them fewer tiles are EMPTY, none is wrong.
 _MOST_FORMS = 24  # comparisons of a conjunction: each is added to all others
 _MOST_TERMS = 12  # of a comparison: three axes of both sides, and lengths; longer ones aren't looked at
 
