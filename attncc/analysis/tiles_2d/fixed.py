@@ -16,7 +16,7 @@ WORTH = 0.75
 _ROWS, _POSITIONS = 256, 4096  # of the grid on which both are counted, at least; the largest block is a column of it
 _Q_TILES = 128  # how many tiles of q are counted, at most
 # Of rules: each width takes as long to try as the analysis of the mask, and longer ones have no 2-D tiles. 100 left out
-# diamonds; with 400 `explain` of the large files of the tests stays below two seconds.
+# diamonds; with 400, `explain` of the tests' large files stays below two seconds.
 _MOST_NODES = 400
 _BATCH, _HEADS, _KV_HEADS, _HEAD_DIM = 4, 8, 4, 64  # of the sample's call
 _COLUMNS = 8  # of a 2-D tile: those of a fragment of scores, which are then neighbours

@@ -29,7 +29,7 @@ from ..shared import Parts
 from ..shared_prefix import PREFIX_FIELDS
 
 MOST_BLOCKS = 512  # of a launch: each has a counter
-# What parts cost, from times of bf16 kernels without a mask at head dim 128 on an H200 (docs/notebook/2026-11-decode.md).
+# What parts cost, from times on an H200: bf16, no mask, head dim 128 (docs/notebook/2026-11-decode.md).
 # `_MERGED_ROWS` of 16 and 32 differ by 0.3 us at most; another number of pieces was not timed.
 _MERGED_ROWS = 24  # of one part, which a thread block merges in the time that a tile takes
 _MOST_PIECES = 8  # of an item's rows, merged by a thread block each: MOST of `MergePieces` (merge_pieces.cuh)
