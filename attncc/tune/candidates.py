@@ -103,6 +103,13 @@ def near(kernel: TunedKernel, plan: KernelPlan) -> tuple[Schedule, ...]:
     return () if is_closed(kernel) else _scheduled(kernel, _neighbours(_choice(plan), plan.pass_name))
 
 
+def of_same_warps(kernel: TunedKernel, plan: KernelPlan) -> tuple[Schedule, ...]:
+    """Those with a plan's warps, of any inner tile and stages, which depend on each other: both fill shared memory."""
+    return (
+        () if is_closed(kernel) else _scheduled(kernel, _at_any_distance(_choice(plan), plan.pass_name, (plan.warps,)))
+    )
+
+
 def farther(kernel: TunedKernel, plan: KernelPlan) -> tuple[Schedule, ...]:
     """Those of a plan's family at any distance; none where braces say what is tried."""
     return () if is_closed(kernel) else _scheduled(kernel, _at_any_distance(_choice(plan), plan.pass_name))
@@ -173,12 +180,12 @@ def _neighbours(choice: Choice, pass_name: str) -> Iterator[Choice]:
             yield Choice(**(asdict(choice) | changed))
 
 
-def _at_any_distance(choice: Choice, pass_name: str) -> Iterator[Choice]:
+def _at_any_distance(choice: Choice, pass_name: str, among: Iterable[int] = _WARPS) -> Iterator[Choice]:
     """Each number of warps that have as many rows or keys each as a tile's, with each inner tile and number of stages:
     more rows often fit only with fewer keys and other stages at once, which is no single step."""
     inner, shared = _sides(pass_name)
     each = getattr(choice, shared) // choice.warps
-    for warps, size, stages in product(_WARPS, _SIZES, _STAGES):
+    for warps, size, stages in product(among, _SIZES, _STAGES):
         if KNOBS[shared].allows(warps * each):
             yield replace(choice, **{"warps": warps, shared: warps * each, inner: size, "stages": stages})
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from ..diagnostics import AttnccError, Diagnostic
 from ..runtime.cuda.timing import Launch
 from ..schedule.schedule import Schedule
-from .candidates import TunedKernel, farther, is_closed, near, schedules, with_settings
+from .candidates import TunedKernel, farther, is_closed, near, of_same_warps, schedules, with_settings
 from .compiling import LATE, Compiler, Make, settled
 from .log import Log, Record
 from .machine import Machine
@@ -184,8 +184,8 @@ class Session:
     # ------------------------------------------------------------ times
 
     def _race(self) -> None:
-        """Times what was compiled, then what stands beside the fastest, until nothing there is faster; then, once, what
-        stands farther away, and so on beside that."""
+        """Times what was compiled, then what stands beside the fastest, until nothing there is faster; then all with
+        its warps; then, once, what stands farther away, and so on beside that."""
         timer = self._timer = self._prepared()
         names = [name for name in timer.launches if name not in (HELD, TWIN)]
         while names:
@@ -198,10 +198,11 @@ class Session:
             names += [first] * (bool(names) and first != self.anchor)
 
     def _fresh(self, timer: Timer, name: str) -> list[str]:
-        """Compiles and loads what wasn't tried: what stands beside a trial, else what stands farther away."""
+        """Compiles and loads what wasn't tried: what stands beside a trial, else the others with its warps, else what
+        stands farther away."""
         plan = self.trials[name].plan
         assert plan is not None
-        launches = self._made(near(self.kernel, plan))
+        launches = self._made(near(self.kernel, plan)) or self._made(of_same_warps(self.kernel, plan))
         if not launches and not self._went_far:
             self._went_far = True
             launches = self._made(farther(self.kernel, plan))

@@ -90,7 +90,7 @@ def test_it_ends_when_nothing_is_left_to_learn() -> None:
     """Long before the budget does: nobody waits for a minute that changes nothing."""
     session = Rig(tuned(VARIANT)).session(budget=600)
     session.run()
-    assert session.winner is not None and session.machine.clock() < 15
+    assert session.winner is not None and session.machine.clock() < 20
 
 
 def far(plan: KernelPlan) -> float:
@@ -120,6 +120,21 @@ def test_the_search_reaches_what_no_single_step_leads_to() -> None:
     session.run()
     assert session.winner is not None and session.winner.plan is not None
     assert session.winner.plan.tiles == "portable 64 x 64, 4 warps, 5 stages"
+
+
+@pytest.mark.parametrize(("block_kv", "stages"), [(96, 2), (160, 2)])
+def test_the_search_reaches_all_tiles_with_the_warps_of_the_fastest(block_kv: int, stages: int) -> None:
+    """Which the IO model may rank behind many with fewer warps: one query needs no rows, but warps share its keys."""
+
+    def times(plan: KernelPlan) -> float:
+        if (plan.block_q, plan.warps, plan.block_kv, plan.stages) == (64, 4, block_kv, stages):
+            return 0.28
+        return 0.3 + 0.005 * ((plan.block_q, plan.warps) != (64, 4))
+
+    session = Rig(tuned(VARIANT, pass_name="decode")).session(times)
+    session.run()
+    assert session.winner is not None and session.winner.plan is not None
+    assert session.winner.plan.tiles == f"portable 64 x {block_kv}, 4 warps, {stages} stages"
 
 
 def test_the_first_of_braces_is_what_is_held() -> None:
