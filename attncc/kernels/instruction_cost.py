@@ -197,6 +197,13 @@ def is_plain(variant: Variant) -> bool:
     return not variant.keeps and scores and variant.dropout is None
 
 
+@lru_cache(maxsize=64)
+def slopes(variant: Variant) -> bool:
+    """Whether what score lines add grows or falls with the key."""
+    form = _form(variant)
+    return form is not None and form.step != ZERO
+
+
 def gains_by_ping_pong(variant: Variant) -> bool:
     """Whether there is much besides products, as with dropout, or more in some tiles than in others: score lines
     that have a cheap form far from the diagonal. Such a tile leaves two warpgroups out of step."""

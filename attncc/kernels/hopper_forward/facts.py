@@ -137,6 +137,14 @@ class HopperForward(ForwardFacts):
         return narrow and self.counts_tiles and self.plan.overlap and self.plan.stages > 1
 
     @property
+    def maxima_may_grow(self) -> bool:
+        """Whether score lines may raise the scores from tile to tile by more than stale maxima leave room for. Those of
+        e4m3 are raised in any case, where need be."""
+        from ..instruction_cost import slopes
+
+        return self.normalizer == "stale_max_softmax" and self.plan.dtype != "e4m3" and slopes(self.plan.variant)
+
+    @property
     def counts_tiles(self) -> bool:
         """Whether consumers know a block's tiles without tile info: where all keys are kept, the first tile alone
         may have fewer, and the last begins with the first key. Score lines leave no register for it."""

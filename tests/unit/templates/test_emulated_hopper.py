@@ -131,6 +131,17 @@ def test_forms_of_score_lines_follow_the_sizes_of_scores(mask: str) -> None:
     np.testing.assert_allclose(lse, expected_lse, atol=5e-5, rtol=0)
 
 
+@pytest.mark.parametrize("mask", ["", "keep if q_pos >= kv_idx"])
+@pytest.mark.parametrize("slope", [0.3, 0.9, 4, 60, -2])
+def test_maxima_that_grow(mask: str, slope: float) -> None:
+    """From the last tile to the first: by too little for old maxima to be given up in each tile, by much, by more than
+    an exponent keeps digits of, and not at all. Rows of some heads have other slopes."""
+    text = f"attn 1\nvariant sloped {{\n{mask}\ninput slope: f32[head]\nscore = score - slope[h] * kv_idx\n}}\n"
+    plan = plan_of(text, "bf16")
+    assert facts_of(plan).maxima_may_grow
+    check(plan, Call(*qkv(plan, (1, 2, 390), (1, 2, 384)), inputs={"slope": np.float32([slope, slope / 8])}))
+
+
 @pytest.mark.parametrize("index", ["clamp(kv_idx - q_pos, -50, 40) + 50", "abs(q_pos - kv_idx)"])
 @pytest.mark.parametrize(("mask", "block_kv"), [("", 128), ("keep if q_pos >= kv_idx", 64)])
 def test_entries_for_distances_serve_two_rows(mask: str, block_kv: int, index: str) -> None:
