@@ -123,6 +123,7 @@ def test_rules_are_sound_and_decide(case: Case) -> None:
     assert counts.decided >= DECIDED.get(case.spec, 1) * counts.decidable, f"{counts.decided / counts.decidable:.3%}"
 
 
+@pytest.mark.slow
 def test_nearly_every_tile_of_the_library_is_decided() -> None:
     every = [judged(case) for case in distinct()]
     assert sum(counts.decided for counts in every) >= 0.99 * sum(counts.decidable for counts in every)

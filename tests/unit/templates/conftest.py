@@ -1,5 +1,5 @@
-"""Each kernel that the emulator runs takes a host compiler half a second. So of the cases of a test that has three and
-more, the first stays, and every eleventh behind it; all others are marked slow."""
+"""Each kernel that the emulator runs takes a host compiler half a second. So of the cases of a test
+the first stays, and every eleventh behind it; all others are marked slow."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ours = [item for item in items if item.path.name.startswith("test_emulated_")]
     ours = [item for item in ours if item.path.name != "test_emulated_caches.py"]
     for _, cases in groupby(ours, key=lambda item: item.nodeid.partition("[")[0]):
-        found = list(cases)
-        step = 1 if len(found) < 3 else 11
-        for number, item in enumerate(found):
-            if number % step:
+        for number, item in enumerate(cases):
+            if number % 11:
                 item.add_marker(pytest.mark.slow)
