@@ -2,8 +2,8 @@
 
 The bias is affine in kv_idx: of a lane's share of a tile it takes one evaluation and at most one multiply-add a score,
 nothing at all if it is the same for all keys of a row. Some lines have this form in part: a function such as tanh near
-0, as a polynomial, and a table of distances where all pairs of a tile read one entry. Kernels take it for those blocks
-of scores, and the exact form for others.
+0, as a polynomial, a table of distances where all pairs of a tile read one entry, and the size of a distance where all
+pairs are on one side of the diagonal. Kernels take it for those blocks of scores, and the exact form for others.
 """
 
 from __future__ import annotations
@@ -165,6 +165,8 @@ class _Former:
             return ZERO if all(map(self._is_stepped, expr.indices)) else None
         if isinstance(expr, Apply) and expr.op in _AFFINE:
             return self._operator_step(expr)
+        if isinstance(expr, Apply) and expr.op == "abs":
+            return self._size_step(expr.args[0])
         return const(1.0) if isinstance(expr, Symbol) else None
 
     def _is_stepped(self, index: Expr) -> bool:
@@ -192,6 +194,15 @@ class _Former:
             case "mul" | "div":
                 return self._product_step(expr, first, second)
         return first  # of to_float
+
+    def _size_step(self, inner: Expr) -> Expr | None:
+        """Of |inner|, in tiles where it is below 0 for all pairs or for none: those on one side of the diagonal."""
+        step = self.step(inner)
+        if step is None or inner.type is not Type.INT:
+            return None
+        self.stepped.append(apply("max", apply("min", inner, const(0)), const(-1)))  # -1 below 0, else 0
+        sign = self.factors.choice(apply("ge", inner, const(0)), const(1.0), const(-1.0))
+        return self.factors.times(step, sign)
 
     def _product_step(self, expr: Apply, first: Expr, second: Expr) -> Expr | None:
         grows, other = (first, expr.args[1]) if second == ZERO else (second, expr.args[0])

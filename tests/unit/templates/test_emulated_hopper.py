@@ -133,10 +133,11 @@ def test_forms_of_score_lines_follow_the_sizes_of_scores(mask: str) -> None:
 
 @pytest.mark.parametrize("mask", ["", "keep if q_pos >= kv_idx"])
 @pytest.mark.parametrize("slope", [0.3, 0.9, 4, 60, -2])
-def test_maxima_that_grow(mask: str, slope: float) -> None:
+@pytest.mark.parametrize("distance", ["kv_idx", "abs(q_pos - kv_idx)"])
+def test_maxima_that_grow(mask: str, slope: float, distance: str) -> None:
     """From the last tile to the first: by too little for old maxima to be given up in each tile, by much, by more than
     an exponent keeps digits of, and not at all. Rows of some heads have other slopes."""
-    text = f"attn 1\nvariant sloped {{\n{mask}\ninput slope: f32[head]\nscore = score - slope[h] * kv_idx\n}}\n"
+    text = f"attn 1\nvariant sloped {{\n{mask}\ninput slope: f32[head]\nscore = score - slope[h] * {distance}\n}}\n"
     plan = plan_of(text, "bf16")
     assert facts_of(plan).maxima_may_grow
     check(plan, Call(*qkv(plan, (1, 2, 390), (1, 2, 384)), inputs={"slope": np.float32([slope, slope / 8])}))

@@ -75,7 +75,7 @@ def test_the_form_equals_the_lines(lines: str, terms: int, step: str) -> None:
         "score = tanh(score + kv_idx)",
         "score = tanh(tanh(score))",
         "score = score + keys[b, kv_idx]",
-        "score = score + abs(q_pos - kv_idx)",
+        "score = score + abs(slope[h] * (q_pos - kv_idx))",  # nothing is known of a float
         "score = score + kv_idx * kv_idx",
         "score = score + 1 / (1 + kv_idx)",
         "score = score + (kv_idx + far)",  # may wrap
@@ -114,6 +114,34 @@ def test_a_lookup_counts_where_all_of_a_tile_read_one_entry(index: str) -> None:
         assert same or not holds
         right += same == holds
     assert right >= 0.95 * 300
+
+
+@pytest.mark.parametrize(
+    "size", ["abs(q_pos - kv_idx)", "abs(2 * kv_idx - 200) - abs(kv_idx - q_idx)", "abs(abs(kv_idx - 100) - 40)"]
+)
+def test_a_size_counts_where_all_of_a_tile_have_one_sign(size: str) -> None:
+    """There it is affine; elsewhere the form doesn't hold, though in few tiles."""
+    line = f"score = score - slope[h] * ({size})"
+    found, exact = form(line), final_score(variant(INPUTS + line))
+    assert found is not None
+    held = 0
+    for q_first, kv_first in np.ndindex(12, 25):
+        ends = {
+            "q_first": 16 * q_first,
+            "q_last": 16 * q_first + 15,
+            "kv_first": 8 * kv_first,
+            "kv_last": 8 * kv_first + 7,
+        }
+        sizes = {"q_len": 192, "kv_len": 200, "q_offset": 8, "h": 0, "b": 0, "score": 1.0, "scale": 1.0}
+        if not evaluate(found.holds, Environment({**ends, **sizes}, VALUES)):
+            continue
+        held += 1
+        q_idx, kv_idx = np.ogrid[ends["q_first"] : ends["q_last"] + 1, ends["kv_first"] : ends["kv_last"] + 1]
+        pairs = Environment({**sizes, "q_idx": q_idx, "q_pos": q_idx + 8, "kv_idx": kv_idx}, VALUES)
+        first = pairs.with_symbols(kv_idx=kv_idx[:, :1])
+        bias = evaluate(found.bias, first) + evaluate(found.step, first) * (kv_idx - kv_idx[:, :1])
+        np.testing.assert_allclose(1.0 + bias - evaluate(exact, pairs) + 0 * q_idx, 0, atol=1e-12)
+    assert held >= 0.7 * 300
 
 
 @pytest.mark.parametrize(("name", "series"), [*SERIES.items(), *NEAR_SERIES.items()])
