@@ -65,11 +65,11 @@ struct Pipeline {
         barrier_init_done();
     }
 
-    /// Tile info as one word, to be written before the stage's full barrier is told.
-    static __device__ __forceinline__ int tile_info_word(const TileInfo& info) {
+    /// By one lane, before it, or another behind a warp barrier, arrives at the stage's full barrier.
+    __device__ __forceinline__ void write(int stage, int group, const TileInfo& info) const {
         const int kind = info.loaded ? (int)info.tile.kind : NONE;
         const int flags = kind | (info.last ? LAST : info.gap ? GAP : 0);
-        return info.end ? NONE : info.tile.kv_first | flags;
+        store_word(tile_info_at(stage, group), info.end ? NONE : info.tile.kv_first | flags);
     }
 
     /// By a whole warp, as `read_work`; `address` is its `tile_info_at`.

@@ -1,6 +1,7 @@
 #include "tiles/group_tiles.cuh"
 
-/// All tiles of a range in descending order, where nothing is masked and a block's rows are one group: no lane has to classify them.
+/// All tiles of a range in descending order, where nothing is masked and a block's rows are one group: they needn't be
+/// classified.
 template <class Order>
 struct CountedTiles {
     static constexpr int BLOCK_KV = Order::BLOCK;
@@ -9,7 +10,8 @@ struct CountedTiles {
     int next;  // the first slot of the tile below the one that was found
 
     __device__ __forceinline__ CountedTiles(const TileRange& range, int kv_len)
-        : begin(range.begin), kv_len(kv_len), next(range.begin < range.end ? (range.end - 1) / BLOCK_KV * BLOCK_KV : -BLOCK_KV) {}
+        : begin(range.begin), kv_len(kv_len),
+          next(range.begin < range.end ? (range.end - 1) / BLOCK_KV * BLOCK_KV : -BLOCK_KV) {}
 
     __device__ __forceinline__ GroupTile advance() {
         const int slot = next;
