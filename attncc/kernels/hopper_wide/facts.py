@@ -132,6 +132,10 @@ class HopperWide(Decode):
         return True
 
     @property
+    def looks_ahead(self) -> bool:
+        return False
+
+    @property
     def may_list_tiles(self) -> bool:
         return False
 
