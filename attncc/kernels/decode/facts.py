@@ -128,7 +128,11 @@ class Decode(PortableForward):
     @property
     def most_resident(self) -> int:
         """Two, whose tiles fill shared memory: the other registers are for Q."""
-        return 2 if self.plan.warps <= _WARPS_OF_TWO else 1
+        if self.plan.warps > _WARPS_OF_TWO:
+            return 1
+        if not self.loads_by_tma:
+            return 2
+        return 2 if 2 * (shared_bytes(super().shared_parts()) + _RESERVED_BYTES) <= 228 * 1024 else 1
 
     @property
     def registers_besides(self) -> int:
@@ -179,7 +183,12 @@ class Decode(PortableForward):
         if plan.paged or plan.kv_dtype or plan.stages == 1 or not TARGETS[plan.target].tma:
             return False
         panels = plan.stored_head_dim % PANEL_COLUMNS == plan.stored_value_head_dim % PANEL_COLUMNS == 0
-        return panels and plan.dtype in {"fp16", "bf16"}
+        few = plan.padded_value_head_dim <= _AHEAD_COLUMNS
+        return panels and few and plan.dtype in {"fp16", "bf16"}
+
+    @property
+    def threads(self) -> int:
+        return super().threads + 32 * self.loads_by_tma
 
     @property
     def finds_addresses_ahead(self) -> bool:
@@ -193,8 +202,7 @@ class Decode(PortableForward):
     def looks_ahead(self) -> bool:
         """Whether the first tiles of a part may come while results of the part before are merged: where it is known
         without tests which they are, and accumulators leave registers for it."""
-        few = self.plan.padded_value_head_dim <= _AHEAD_COLUMNS
-        return self.loads_by_tma and few and self.splits == 0 and not self.uses_tile_kind
+        return self.loads_by_tma
 
     @property
     def warp_rows(self) -> str:

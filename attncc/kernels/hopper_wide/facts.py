@@ -136,6 +136,10 @@ class HopperWide(Decode):
         return False
 
     @property
+    def threads(self) -> int:
+        return 32 * self.plan.warps
+
+    @property
     def may_list_tiles(self) -> bool:
         return False
 
