@@ -32,9 +32,6 @@ struct MergeRoom {
         return MergeRoom(shared, rows, min(small_quotient(floats - 2 * rows * all_parts, rows * PITCH), all_parts), all_parts);
     }
 
-    /// What is needed to have all rows of all parts there.
-    static __device__ __forceinline__ int floats(int rows, int parts) { return rows * parts * (PITCH + 2); }
-
     /// Where a row stands, while there are `count` of each part.
     __device__ __forceinline__ float* row(int part, int row, int count) const { return out + (part * count + row) * PITCH; }
 

@@ -105,8 +105,6 @@ _BODIES = (
         "",
         "yield(); const unsigned before = *counter; if (before == from) *counter = to; return before;",
     ),
-    ("begun_parts", "", "yield(); return *count;"),
-    ("begin_part", "", "*count = parts;"),
     ("counted", "", "yield(); return *counter;"),  # who waits in vain goes on: thread blocks run one after the other
     ("count_finished", "", "if (threadIdx.x % 32 == 0) *count += more;"),
     ("wait_for_count", "", "if (*count != all) __builtin_trap();"),  # kernels run one after the other

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...diagnostics import Diagnostic
 from ...ir import Variant
 from ...schedule.choice import Choice
-from ...schedule.plan import FRAGMENT, Build, KernelPlan
+from ...schedule.plan import Build, KernelPlan
 from ...schedule.target import TARGETS
 from ..family import Asked, Family, Settings, Tiles, Where
 from ..helpers import min_max_table
@@ -44,11 +44,8 @@ class DecodeFamily(Family):
         return begin(self, asked)
 
     def misfits(self, plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
-        from ..legality import bad_keys
         from ..portable.legality import misfits
 
-        if plan.block_q % FRAGMENT == 0 and plan.warps % (plan.block_q // FRAGMENT) == 0:
-            return bad_keys(plan, where, FRAGMENT)  # warps that have the same rows share keys
         return misfits(plan, where)
 
 

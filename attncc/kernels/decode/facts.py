@@ -11,9 +11,7 @@ from ... import ir
 from ...problem import Problem
 from ...schedule.choice import MAX_SPLITS
 from ...schedule.plan import FRAGMENT
-from ...schedule.target import TARGETS
 from ..facts import IDLE_SHARE, SPLIT_KEYS
-from ..hopper.panels import PANEL_COLUMNS
 from ..parameters import (
     ELEMENT_TYPES,
     Parameter,
@@ -27,7 +25,7 @@ from ..parameters import (
 )
 from ..portable_forward.facts import PortableForward
 from ..quantized import scale_parameters
-from ..shared import Parts, shared_bytes
+from ..shared import Parts
 from ..shared_prefix import PREFIX_FIELDS
 
 MOST_BLOCKS = 512  # of a launch: each has a counter
@@ -44,10 +42,6 @@ _SHORT_RUN_ROWS = 2  # that make that one tile longer: the more there are to mer
 _AGAIN = 4
 ANY_NUMBER = 1e30  # of parts: more than there are ever
 _FLOAT_BYTES, _ALIGNMENT = 4, 128
-_WARPS_OF_TWO = 4  # of a block, where a multiprocessor has registers for two
-_AHEAD_COLUMNS = 128  # of V, beside whose accumulators there are registers for what the next part is
-_RESERVED_BYTES = 1024  # of each block, by CUDA
-SWIZZLE_BYTES = 1024  # what boxes of TMA are aligned to
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
 _ROW_PADDING = 8  # floats, of a row of O in shared memory: as in `MergeRoom` (merge_rows.cuh)
 
@@ -128,11 +122,7 @@ class Decode(PortableForward):
     @property
     def most_resident(self) -> int:
         """Two, whose tiles fill shared memory: the other registers are for Q."""
-        if self.plan.warps > _WARPS_OF_TWO:
-            return 1
-        if not self.loads_by_tma:
-            return 2
-        return 2 if 2 * (shared_bytes(super().shared_parts()) + _RESERVED_BYTES) <= 228 * 1024 else 1
+        return 2
 
     @property
     def registers_besides(self) -> int:
@@ -176,69 +166,13 @@ class Decode(PortableForward):
         """Whether a block reads scales of its cache before it asks for keys."""
         return self.plan.kv_dtype is not None
 
-    @property
-    def loads_by_tma(self) -> bool:
-        """Whether TMA brings keys and values: of 16 bits, in whole panels, where the target says so."""
-        plan = self.plan
-        if plan.paged or plan.kv_dtype or plan.stages == 1 or not TARGETS[plan.target].tma:
-            return False
-        panels = plan.stored_head_dim % PANEL_COLUMNS == plan.stored_value_head_dim % PANEL_COLUMNS == 0
-        few = plan.padded_value_head_dim <= _AHEAD_COLUMNS
-        return panels and few and plan.dtype in {"fp16", "bf16"}
-
-    @property
-    def threads(self) -> int:
-        return super().threads + 32 * self.loads_by_tma
-
-    @property
-    def finds_addresses_ahead(self) -> bool:
-        return False
-
-    @property
-    def chunks_tiles(self) -> bool:
-        return self.loads_by_tma
-
-    @property
-    def looks_ahead(self) -> bool:
-        """Whether the first tiles of a part may come while results of the part before are merged: where it is known
-        without tests which they are, and accumulators leave registers for it."""
-        return self.loads_by_tma
-
-    @property
-    def warp_rows(self) -> str:
-        """More warps than have rows of a tile share its keys."""
-        shared = self.plan.block_q < FRAGMENT * self.plan.warps
-        return str(FRAGMENT) if shared else super().warp_rows
-
-    def accumulators(self) -> dict[str, int]:
-        rows = max(self.plan.warp_rows, FRAGMENT)
-        return {"score": rows * self.warp_keys // 32, "out": rows * self.plan.padded_value_head_dim // 32}
-
     # ------------------------------------------------------------ shared memory
-
-    @property
-    def apart_bytes(self) -> int:
-        """Of Q, and of what there is beside the tiles."""
-        parts = self.shared_parts()
-        return sum(prod(parts[name].values()) for name in ("q", "results") if name in parts)
 
     def shared_parts(self) -> Parts:
         """Where tiles leave too little of it for what is merged in their place, there is some more."""
         parts = super().shared_parts()
-        if self.looks_ahead:
-            return {**parts, **self._beside_tiles(parts)}
         rest = self._merged_bytes() - sum(prod(factors.values()) for factors in parts.values())
-        step = SWIZZLE_BYTES if self.loads_by_tma else _ALIGNMENT
-        return parts if rest <= 0 else {**parts, "results": {"bytes": -(-rest // step) * step}}
-
-    def _beside_tiles(self, parts: Parts) -> Parts:
-        """Besides Q, for what is merged while tiles come: as far as a multiprocessor holds as many blocks."""
-        used, most = shared_bytes(parts), TARGETS[self.plan.target].shared_bytes + _RESERVED_BYTES
-        blocks = max(most // (used + _RESERVED_BYTES + SWIZZLE_BYTES), 1)
-        room = most // blocks - _RESERVED_BYTES - SWIZZLE_BYTES - used
-        wanted = self._merged_bytes() - prod(parts["q"].values())
-        rest = min(wanted, room) // SWIZZLE_BYTES * SWIZZLE_BYTES
-        return {"results": {"bytes": rest}} if rest > 0 else {}
+        return parts if rest <= 0 else {**parts, "results": {"bytes": -(-rest // _ALIGNMENT) * _ALIGNMENT}}
 
     def _merged_bytes(self) -> int:
         """Of the rows of all warps; of a row of one part, with what is known of its other parts (merge_rows.cuh)."""

@@ -132,14 +132,6 @@ class HopperWide(Decode):
         return True
 
     @property
-    def looks_ahead(self) -> bool:
-        return False
-
-    @property
-    def threads(self) -> int:
-        return 32 * self.plan.warps
-
-    @property
     def may_list_tiles(self) -> bool:
         return False
 

@@ -61,16 +61,6 @@ class PortableForward(ForwardFacts):
         return fits and TARGETS[plan.target].tma
 
     @property
-    def finds_addresses_ahead(self) -> bool:
-        """Whether a warp finds where it reads a tile under the products of the one before."""
-        return self.loads_by_tma
-
-    @property
-    def chunks_tiles(self) -> bool:
-        """Whether the keys that a warp works on at once are rows of a tile that lies there whole."""
-        return False
-
-    @property
     def searches(self) -> bool:
         """Whether warps search for their keys, in kernels that spill what they know of a block. Such kernels ask for
         all that a block needs ahead of their first barrier (`block_searches.cu.j2`)."""

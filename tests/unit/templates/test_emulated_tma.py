@@ -80,6 +80,6 @@ def test_what_is_copied() -> None:
         plan_of(WINDOW, "fp32", (64, 64)),
         plan_of(WINDOW, "bf16", (64, 64), loop="kv_outer"),
         plan_of(DILATED, "bf16", (64, 64)),
-        decode_plan(CAUSAL, "bf16", (64, 80)),
+        decode_plan(CAUSAL, "bf16", (64, 64)),
     ]
     assert not any(forward_facts(plan).loads_by_tma for plan in copied)
