@@ -216,3 +216,37 @@ def test_without_keys() -> None:
     logit = np.float32([1, -np.inf])
     out, lse = forward(plan, Call(*qkv(plan, (2, 2, 1), (2, 1, 0)), inputs={"logit": logit}))
     assert not out.any() and np.array_equal(lse[..., 0], [logit] * 2)
+
+
+@pytest.mark.parametrize(
+    ("q_len", "packed", "shared", "once"),
+    [
+        (1, False, False, True),
+        (21, False, False, True),
+        (22, False, False, False),
+        (1, False, True, False),
+        (1, True, False, True),
+    ],
+)
+def test_keys_that_are_read_once(q_len: int, packed: bool, shared: bool, once: bool) -> None:
+    """Not by two blocks of rows, here of 64 and 2, nor for all sequences of a batch: then they stay in the L2 cache."""
+    plan = narrow(FULL)
+    assert facts_of(plan).reads_once
+    q, k, v = qkv(plan, (2, 3, q_len), (2, 1, 310))
+    if shared:
+        k, v = (np.broadcast_to(item[:1], item.shape) for item in (k, v))
+    call = Call(q, k, v, blocks=3)
+    if packed:
+        starts = np.int32([0, q_len, 2 * q_len]), np.int32([0, 310, 620])
+        rows = (np.concatenate(list(item), axis=1) for item in (q, k, v))
+        call = Call(*rows, cu=starts, blocks=3)
+    kernel.take_counts()
+    check(plan, call)
+    assert kernel.take_counts().read_once == (k.nbytes + v.nbytes if once else 0)
+
+
+def test_keys_that_others_may_read() -> None:
+    """Of pages, and where it wasn't timed."""
+    plan = narrow(FULL)
+    others = [{"paged": True}, {"kv_dtype": "int8", "dtype": "fp16"}, {"target": "sm_80"}, {"target": "sm_100"}]
+    assert not any(facts_of(replace(plan, **other)).reads_once for other in others)
