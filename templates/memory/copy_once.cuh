@@ -1,26 +1,20 @@
 #include "memory/layout.cuh"
 #include "common/math.cuh"
 
-// Copies of what is read once, or so seldom that it needn't stay: it leaves the L2 cache ahead of what is needed again, as code, lengths
-// and results.
-
-/// How long the L2 cache is to keep what is read (sm_80 and later).
-__device__ __forceinline__ unsigned long long l2_policy(bool once) {
-    unsigned long long first, normal;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
-    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
-    return once ? first : normal;
-}
+// Copies of what is read once: it leaves the L2 cache ahead of what is needed again, as code, lengths and results. What should stay is
+// copied without a policy: evict_normal, said by one, isn't the same (docs/notebook/2026-11-decode.md).
 
 /// As `copy_async_or_zero`.
-__device__ __forceinline__ void copy_once_or_zero(unsigned target, const void* source, bool exists, unsigned long long policy) {
+__device__ __forceinline__ void copy_once_or_zero(unsigned target, const void* source, bool exists) {
+    unsigned long long policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0),
                  "l"(policy));
 }
 
 /// As `load_tile_straight`, of a tile whose rows stand in order.
 template <class Tile, int THREADS, int VALID_BYTES>
-__device__ __forceinline__ void load_tile_once(unsigned tile, const char* source, long long row_bytes, int rows, unsigned long long policy) {
+__device__ __forceinline__ void load_tile_once(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int LANES = Tile::CHUNKS >= 8 ? 8 : Tile::CHUNKS >= 4 ? 4 : 2, STEP = THREADS / LANES;
     const unsigned thread = opaque(threadIdx.x), lane = thread % LANES;
     const int thread_row = thread / LANES;
@@ -34,7 +28,7 @@ __device__ __forceinline__ void load_tile_once(unsigned tile, const char* source
             const int chunk = column + lane;
             if (column + LANES > Tile::CHUNKS && chunk >= Tile::CHUNKS) break;
             const bool valid = VALID_BYTES >= (column + LANES) * 16 || chunk * 16 < VALID_BYTES;
-            copy_once_or_zero(Tile::place(tile, row, chunk).address, address + column * 16, valid & (row < rows), policy);
+            copy_once_or_zero(Tile::place(tile, row, chunk).address, address + column * 16, valid & (row < rows));
         }
     }
 }

@@ -219,21 +219,24 @@ def test_without_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("q_len", "packed", "shared", "once"),
+    ("q_len", "packed", "shared", "once"),  # shared: by all sequences; None: there is one
     [
         (1, False, False, True),
         (21, False, False, True),
         (22, False, False, False),
         (1, False, True, False),
         (1, True, False, True),
+        (1, False, None, True),
     ],
 )
-def test_keys_that_are_read_once(q_len: int, packed: bool, shared: bool, once: bool) -> None:
+def test_keys_that_are_read_once(q_len: int, packed: bool, shared: bool | None, once: bool) -> None:
     """Not by two blocks of rows, here of 64 and 2, nor for all sequences of a batch: then they stay in the L2 cache."""
     plan = narrow(FULL)
     assert facts_of(plan).reads_once
     q, k, v = qkv(plan, (2, 3, q_len), (2, 1, 310))
-    if shared:
+    if shared is None:
+        q, k, v = (np.lib.stride_tricks.as_strided(item[:1], strides=(0, *item.strides[1:])) for item in (q, k, v))
+    elif shared:
         k, v = (np.broadcast_to(item[:1], item.shape) for item in (k, v))
     call = Call(q, k, v, blocks=3)
     if packed:
