@@ -175,8 +175,8 @@ static T& shared_at(unsigned address, size_t alignment = sizeof(T)) {
 
 /// Bytes that a kernel asked the L2 cache for by asynchronous copies and TMA, those that came to blocks of threads (more
 /// where a load is for both of a cluster, where a box is filled with zeros, and by what blocks send each other), and
-/// those that it added to memory by vectors or fragments; and of those read, how many needn't stay in the L2 cache.
-struct Counts { long long read, arrived, added, read_once; };
+/// those that it added to memory by vectors or fragments.
+struct Counts { long long read, arrived, added; };
 extern Counts counts;
 
 void issue_copy(unsigned target, const void* source, bool exists);

@@ -42,7 +42,6 @@ Body = tuple[str, str, str]
 _BODIES = (
     ("copy_async", "", "issue_copy(target, source, true);"),
     ("copy_async_or_zero", "", "issue_copy(target, source, exists);"),
-    ("copy_once_or_zero", "", "issue_copy(target, source, exists); counts.read_once += 16 * exists;"),
     ("copy_async_of_place", "", "issue_copy(target, source, place >= 0);"),
     ("copy_float_if", "", "if (wanted) shared_at<float>(target) = exists ? *source : 0;"),
     ("store_word_if", "", "if (wanted) shared_at<unsigned>(address) = word;"),
@@ -209,11 +208,10 @@ class Counts:
     read: int
     arrived: int
     added: int
-    read_once: int
 
 
 def take_counts() -> Counts:
-    found = (ctypes.c_longlong * 4)()
+    found = (ctypes.c_longlong * 3)()
     ctypes.CDLL(str(_device())).take_counts(found)
     return Counts(*found)
 

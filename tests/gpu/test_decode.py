@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
 import attncc
 from attncc.resources import folder
 from attncc.runtime.call import prepare as preparation
-from attncc.schedule.schedule import Schedule
-from attncc.schedule.target import TARGETS
 from tests.devices import Device, cuda
 from tests.gpu.accuracy import check_forward
 from tests.gpu.cases import Case
@@ -254,26 +250,3 @@ def test_key_heads_with_windows_of_their_own(widths: tuple[int, int]) -> None:
     )
     for _ in range(2):
         assert (kernel(q, k, v, width=width) - exact).abs().max() < 0.01
-
-
-@pytest.mark.parametrize(("q_len", "shared"), [(1, False), (16, False), (17, False), (1, True)])
-def test_bits_dont_depend_on_what_stays_in_the_l2_cache(q_len: int, shared: bool) -> None:
-    """Keys that are read once, by two blocks of rows, and by all sequences; their lengths on the device."""
-    target = cuda().target
-    generator = torch.Generator("cuda").manual_seed(q_len)
-    q, k, v = (
-        torch.randn(3, heads, length, 64, generator=generator, device="cuda").bfloat16()
-        for heads, length in ((8, q_len), (2, 9000), (2, 9000))
-    )
-    if shared:
-        k, v = (item[:1].expand(3, -1, -1, -1) for item in (k, v))
-    lengths = torch.tensor([9000, 17, 5001], dtype=torch.int32, device="cuda")
-    found = []
-    for policy in (True, False):
-        with patch.dict(TARGETS, {target: replace(TARGETS[target], evicts_first=policy)}):
-            schedule = Schedule(f"policy_{policy}", "causal", "decode", target, ())
-            kernel: Any = attncc.compile(
-                folder("specs") / "causal.attn", dtype="bf16", head_dim=64, arch=target, schedule=schedule
-            )
-            found.append(kernel(q, k, v, kv_lens=lengths))
-    assert torch.equal(*found)

@@ -11,7 +11,6 @@ from ... import ir
 from ...problem import Problem
 from ...schedule.choice import MAX_SPLITS
 from ...schedule.plan import FRAGMENT
-from ...schedule.target import TARGETS
 from ..facts import IDLE_SHARE, SPLIT_KEYS
 from ..parameters import (
     ELEMENT_TYPES,
@@ -166,11 +165,6 @@ class Decode(PortableForward):
     def reads_scales(self) -> bool:
         """Whether a block reads scales of its cache before it asks for keys."""
         return self.plan.kv_dtype is not None
-
-    @property
-    def reads_once(self) -> bool:
-        """Where the target says so. Not of pages, which sequences may share, nor of caches of 8 bits: not timed."""
-        return TARGETS[self.plan.target].evicts_first and not self.plan.paged and self.plan.kv_dtype is None
 
     # ------------------------------------------------------------ shared memory
 
