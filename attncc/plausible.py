@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from . import synthetic
 from .analysis.algebra.ranges import Range, StaticRanges
 from .diagnostics import AttnccError, Diagnostic
-from .ir import Axis, Input, Load, Type, Variant, walk
+from .ir import Axis, Input, Load, Symbol, Type, Variant, walk
 from .problem import Problem
 from .problem.facts import INPUT_DTYPES, numpy_dtype
 from .problem.inputs import POSITION_TAGS
@@ -32,6 +32,7 @@ _MOST_SEGMENTS = 12
 _GLOBAL = 256  # of so many positions one is a global one
 _MOST_ENTRIES = 2**24
 _ROWS = 256
+_POSITIONS = ("q_idx", "q_pos", "kv_idx")
 MOST_DRAWN = 2**26  # entries of the inputs of a mask, for what people look at: about half a GB while they are drawn
 
 
@@ -152,6 +153,12 @@ class _Looks:
         self._inputs = {item.name: probe.drawn(item, dict(sorts)) for item in variant.inputs}
         self._pairs = probe.pairs() if 0 not in (problem.batch, problem.q_len, problem.kv_len) else None
 
+    def at_positions(self, declared: Input) -> bool:
+        """Whether the last axis has no tag and only positions index it, as imported mods have it."""
+        places = [load.indices[-1] for load in _loads(self._variant, declared.name)]
+        untagged = declared.axes[-1].tag is None and bool(places)
+        return untagged and all(isinstance(place, Symbol) and place.name in _POSITIONS for place in places)
+
     def kept(self, name: str, change: Any) -> Array:
         """bool at each pair, where an input's array became `change` of it."""
         if self._pairs is None:
@@ -205,7 +212,7 @@ def _drawn(
 ) -> tuple[Array, str]:
     """An input's array and how it was drawn; `array`: what `synthetic` has."""
     tags = [axis.tag for axis in declared.axes]
-    by_position = bool(tags) and all(tags) and tags[-1] in POSITION_TAGS
+    by_position = bool(tags) and ((all(tags) and tags[-1] in POSITION_TAGS) or looks.at_positions(declared))
     if declared.type is Type.FLOAT:
         return array, "floats at random" if array.ndim else f"{array.item():.4g}"
     if declared.type is Type.BOOL:

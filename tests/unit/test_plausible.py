@@ -42,6 +42,19 @@ def test_documents_are_contiguous_and_of_sensible_lengths(mark: str) -> None:
     assert str(doc).startswith(f"doc: i32[batch, pos]{mark}: the numbers")
 
 
+@pytest.mark.parametrize(("axes", "at"), [("[_]", ""), ("[_, _]", "b, "), ("[batch, _]", "b, ")])
+def test_documents_of_imported_mods_are_documents(axes: str, at: str) -> None:
+    """`attncc import-flex` and `flex_spec` tag no axis that both q_idx and kv_idx read."""
+    lines = f"input doc: i64{axes}\nkeep if doc[{at}q_idx] == doc[{at}kv_idx]"
+    doc = draw(lines)["doc"]
+    assert doc.how.startswith("the numbers of segments, 4 of ") and doc.array.shape[-1] == LENGTH
+    assert all(len(runs(row)) <= 4 for row in doc.array.reshape(-1, LENGTH))
+    flags = draw(f"input seen: bool{axes}\nkeep if seen[{at}kv_idx] or q_idx - kv_idx < 9")["seen"]
+    assert flags.how == f"true at 8 of {LENGTH} positions"
+    blocks = draw(f"input doc: i32{axes}\nkeep if doc[{at}q_idx // 64] == doc[{at}kv_idx // 64]")["doc"]
+    assert blocks.how.startswith("ints from")
+
+
 def test_bounds_are_where_segments_begin_and_end() -> None:
     found = draw(
         "input first: i32[batch, pos]\ninput end: i32[batch, pos]\ninput far: i32[head, q]\n"
