@@ -68,7 +68,7 @@ def _is_line(expr: Load, variant: Variant) -> bool:
 
 
 def code(lines: Sequence[KeyLine], lowering: Lowering, fields: Fields) -> str:
-    """`struct ScoreEntry` and `ScoreEntries`, or those of keep lines; a function for each line that says where it is."""
+    """`struct ScoreEntry` and `ScoreEntries`, or those of keep lines; for each line a function that says where."""
     kind = lines[0].kind
     shown = cuda_comment(", ".join(show(item.load) for item in lines))
     entry = [f"    {item.entry.ctype} {item.name};" for item in lines]
