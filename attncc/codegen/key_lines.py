@@ -70,8 +70,6 @@ def _is_line(expr: Load, variant: Variant) -> bool:
 def code(lines: Sequence[KeyLine], lowering: Lowering, fields: Fields) -> str:
     """`struct ScoreEntry` and `ScoreEntries`, or those of keep lines; for each line a function that says where."""
     kind = lines[0].kind
-    shown = cuda_comment(", ".join(show(item.load) for item in lines))
-    entry = [f"    {item.entry.ctype} {item.name};" for item in lines]
     arguments = "const Params& params, const Context& ctx, const Row (&rows)[M_TILES][2], int kv_first"
     methods = (
         _method(
@@ -82,21 +80,51 @@ def code(lines: Sequence[KeyLine], lowering: Lowering, fields: Fields) -> str:
         _method("void clear()", _each(lines, "{}.clear();"), "Before loads under a condition."),
         _method(f"{kind}Entry at(int row, int n, int side) const", [_at(lines)]),
     )
-    return "\n\n".join(
-        (
-            *(_line_function(item, lowering, fields) for item in lines),
-            "\n".join([f"// What is read for one pair: {shown}.", f"struct {kind}Entry {{", *entry, "};"]),
-            "\n".join(
-                [
-                    "// The same of a lane's columns of so many column tiles. All lanes of a warp call its functions.",
-                    f"template <int TILES>\nstruct {kind}Entries {{",
-                    *map(_member, lines),
-                    *(f"\n{method}" for method in methods),
-                    "};",
-                ]
-            ),
+    entries = [
+        "// The same of a lane's columns of so many column tiles. All lanes of a warp call its functions.",
+        f"template <int TILES>\nstruct {kind}Entries {{",
+        *map(_member, lines),
+        *(f"\n{method}" for method in methods),
+        "};",
+    ]
+    return "\n\n".join((*_head(lines, lowering, fields), "\n".join(entries)))
+
+
+def code_of_rows(lines: Sequence[KeyLine], lowering: Lowering, fields: Fields) -> tuple[str, str]:
+    """`struct KeepEntry`; and `keep_sixteen`, for kernels whose lanes take a row each, after the `keep` that it calls."""
+    arguments = "const Params& params, const Context& ctx, const Row& row, int kv_first"
+    pieces = [f"RowEntries<{item.element}>" for item in lines]
+    places = [f"{item.function}(params, ctx{', row' if item.of_row else ''})" for item in lines]
+    tests = [f"{piece}::in_pieces({place}, kv_first)" for piece, place in zip(pieces, places, strict=True)]
+    loads = [
+        f"const {piece} {item.name}({place}, kv_first);"
+        for item, piece, place in zip(lines, pieces, places, strict=True)
+    ]
+    entries = ", ".join(f"{item.name}.at(key)" for item in lines)
+    body = [
+        *loads,
+        "unsigned bits = 0;",
+        "#pragma unroll",
+        "for (int key = 0; key < 16; ++key)",
+        f"    bits |= (unsigned)keep(params, ctx, row, kv_first + key, {{{entries}}}) << key;",
+        "return bits;",
+    ]
+    in_pieces, sixteen = (
+        make_function(f"{ctype} {name}({arguments})", map(Line, found), [comment])
+        for ctype, name, found, comment in (
+            ("bool", "sixteen_in_pieces", [f"return {' & '.join(tests)};"], "Whether `keep_sixteen` may be called."),
+            ("unsigned", "keep_sixteen", body, "Which of the 16 keys from kv_first on a row keeps: a bit for each."),
         )
     )
+    return "\n\n".join(_head(lines, lowering, fields)), f"{in_pieces}\n\n{sixteen}"
+
+
+def _head(lines: Sequence[KeyLine], lowering: Lowering, fields: Fields) -> Iterator[str]:
+    """Where lines are, and what is read of them for one pair."""
+    shown = cuda_comment(", ".join(show(item.load) for item in lines))
+    entry = [f"    {item.entry.ctype} {item.name};" for item in lines]
+    yield from (_line_function(item, lowering, fields) for item in lines)
+    yield "\n".join([f"// What is read for one pair: {shown}.", f"struct {lines[0].kind}Entry {{", *entry, "};"])
 
 
 def _member(item: KeyLine) -> str:

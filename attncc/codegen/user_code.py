@@ -57,6 +57,7 @@ class UserCode:
     rows_alike: str  # rows_alike, row_of_lane: where rows that have the same values keep the same keys by such tests
     score_entries: str  # struct ScoreEntry, ScoreEntries: what score lines read at keys, where a lane reads it ahead
     keep_entries: str  # struct KeepEntry, KeepEntries: the same for `keep`
+    keep_sixteen: str  # backward for Hopper: KeepEntry, `keep` that takes it, keep_sixteen, sixteen_in_pieces
     row_values: str  # taking_values: backward for Hopper, not in 2-D tiles, where keep lines look something up
     tests_hold: str  # tests_hold: where whole ranges of keys may be known to pass them
     keep_bits: str  # and the rest of it, for all keys of a lane at once
@@ -77,7 +78,7 @@ class UserCode:
     @property
     def functions(self) -> str:
         """The structs and functions of the variant, in order; not the includes and Params."""
-        mask = (self.keep, self.keep_apart, self.keep_at, self.keep_bits, self.column_bits)
+        mask = (self.keep, self.keep_sixteen, self.keep_apart, self.keep_at, self.keep_bits, self.column_bits)
         scores = (self.score, self.score_form, self.learned)
         read = self.score_entries, self.keep_entries
         of_rows = (self.dropout, self.first_query, self.sink, self.value_descale)
@@ -128,7 +129,9 @@ class _Printer:
         tests = [mask.each for mask in masks if mask.each is not None]
         keep_lines = self.keep_lines(tests)
         keep_entries = self.entries(keep_lines)
-        keep = self.keep({mask.keep: mask.each for mask in masks if mask.each is not None and not by_place}, keep_lines)
+        asked = {mask.keep: mask.each for mask in masks if mask.each is not None and not by_place}
+        keep = self.keep(asked, keep_lines)
+        keep_sixteen = self.keep_sixteen(asked)
         rows_alike = self.rows_alike(keep, tests)
         row_values = self.row_values()
         keep_bits, column_bits = self.all_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
@@ -153,6 +156,7 @@ class _Printer:
         context = structs.context(fields, self.scale(), self.descale())
         leaves = ({"tiles/tile_kind.cuh"} if kind else set()) | ({"score/score_form.cuh"} if form else set())
         leaves |= {key_lines.LEAF, "score/scores_read.cuh"} if score_lines or keep_lines else set()
+        leaves |= {key_lines.LEAF} if keep_sixteen else set()
         leaves |= set() if plan.is_backward or keep_lines else {"mask/no_key_lines.cuh"}
         leaves |= {"score/near_factor.cuh"} if self.near_form is not None else set()
         leaves |= {"score/distances.cuh"} if "distances" in self.whole_tile else set()
@@ -163,7 +167,8 @@ class _Printer:
         return UserCode(
             "\n".join(f'#include "{path}"' for path in includes),
             structs.params_struct(self.facts.parameters()),
-            context, row, keep, keep_at, keep_apart, rows_alike, score_entries, keep_entries, row_values,
+            context, row, keep, keep_at, keep_apart, rows_alike, score_entries, keep_entries,
+            keep_sixteen, row_values,
             hold, keep_bits, column_bits, score, form,
             self.near_form is not None, self.masks_last, self.whole_tile, learned, bounds, kind, dropout, moved,
             sink, value_descale,
@@ -180,7 +185,7 @@ class _Printer:
     def keep_lines(self, tests: Sequence[Expr]) -> tuple[KeyLine, ...]:
         """The same of the tests of pairs, where these aren't made once for several rows."""
         called = test_cost(self.variant) > LONG_TEST
-        if not self.facts.reads_key_lines or called or ask_for_ids(self.variant, tests):
+        if not self.facts.reads_key_lines or self.plan.is_backward or called or ask_for_ids(self.variant, tests):
             return ()
         return key_lines.find("Keep", self.variant, tests, self.lowering)
 
@@ -194,6 +199,16 @@ class _Printer:
         context, row = ("Context", "Row") if called else ("Context&", "Row&")  # values come in registers
         head = f"bool keep(const Params& params, const {context} ctx, const {row} row, int kv_idx{_read(lines)})"
         return self._mask(head, nodes, BOOL, called=called)
+
+    def keep_sixteen(self, tests: Mapping[Keep, Expr]) -> str:
+        """Backward: `keep` for what is read of a row at 16 keys at once, and `keep_sixteen`."""
+        if not self.facts.reads_key_lines or not self.plan.is_backward:
+            return ""
+        lines = key_lines.find("Keep", self.variant, tests.values(), self.lowering)
+        if not lines or test_cost(self.variant) > LONG_TEST:
+            return ""
+        head, *rest = key_lines.code_of_rows(lines, self.lowering, self.fields)
+        return "\n\n".join((head, self.keep(tests, lines), *rest))
 
     def reading(self, lines: tuple[KeyLine, ...]) -> Lowering:
         """For a function that finds in `read` what is read at keys."""

@@ -10,10 +10,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from attncc import api
 from attncc.codegen.user_code import user_code
 from attncc.kernels.registry import facts_of
 from tests.emulator import kernel
 from tests.emulator.attention import Array, Call
+from tests.unit.templates.test_emulated_backward import check as check_gradients
+from tests.unit.templates.test_emulated_backward_hopper import plan_of as backward_plan
 from tests.unit.templates.test_emulated_hopper import plan_of
 from tests.unit.templates.test_emulated_kernels import check, qkv
 
@@ -153,3 +156,22 @@ score = 4 * tanh(score / 4) + z[0, q_idx, kv_idx]
         "z": LAYOUTS["aligned"](values("bf16", (4, 70, 203))),
     }
     check(plan, Call(*qkv(plan, (2, 4, 70), (2, 2, 203)), inputs=inputs))
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("layout", ["aligned", "odd_base"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "input x: bool[head, q, kv]\nkeep if x[h, q_idx, kv_idx]",
+        "input x: bf16[head, q, kv]\nkeep if x[h, q_idx, kv_idx] > 0.2\nkeep if q_pos + 40 >= kv_idx",
+        "input x: i32[head, q, kv]\nkeep if x[h, q_idx, kv_idx] > q_pos % 3",
+    ],
+)
+def test_backward_masks(lines: str, layout: str, head_dim: int) -> None:
+    """A lane asks about 16 keys of a row at once, but for the last keys; more rows than keys, the last block ragged."""
+    plan = backward_plan(f"attn 1\nvariant masked {{\n{lines}\n}}\n", "bf16", (head_dim, head_dim))
+    assert user_code(plan).keep_sixteen
+    dtype = api.parse(f"attn 1\nvariant masked {{\n{lines}\n}}\n").variant.input("x").dtype
+    x = LAYOUTS[layout](values(dtype, (2, 170, 203)))
+    check_gradients(plan, None, Call(*qkv(plan, (1, 2, 170), (1, 1, 203)), inputs={"x": x}))
