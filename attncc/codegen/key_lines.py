@@ -91,7 +91,7 @@ def code(lines: Sequence[KeyLine], lowering: Lowering, fields: Fields) -> str:
 
 
 def code_of_rows(lines: Sequence[KeyLine], lowering: Lowering, fields: Fields) -> tuple[str, str]:
-    """`struct KeepEntry`; and `keep_sixteen`, for kernels whose lanes take a row each, after the `keep` that it calls."""
+    """`struct KeepEntry`; and `keep_sixteen`, for lanes that take a row each, to stand after the `keep` it calls."""
     arguments = "const Params& params, const Context& ctx, const Row& row, int kv_first"
     pieces = [f"RowEntries<{item.element}>" for item in lines]
     places = [f"{item.function}(params, ctx{', row' if item.of_row else ''})" for item in lines]

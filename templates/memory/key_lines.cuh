@@ -45,7 +45,7 @@ __device__ __forceinline__ void transpose_quad(unsigned (&word)[4]) {
 
 /// A lane's entries of a line, for the columns that it holds of N_TILES column tiles (the accumulators of
 /// mma_16bit.cuh): 8 n + 2 (lane % 4) and the next one, as raw bits. OF_ROW: other rows have other lines. Each row then
-/// costs the L1 cache an access, however wide: a lane reads 16 bytes, and the four lanes of a row exchange what they read.
+/// costs the L1 cache an access, however wide: a lane reads 16 bytes, and the four lanes of a row exchange them.
 template <class Element, int N_TILES, bool OF_ROW>
 struct LaneEntries {
     static constexpr int SIZE = sizeof(Element), PER_WORD = 4 / SIZE;

@@ -98,8 +98,6 @@ def test_rows_of_their_own(dtype: str, layout: str, block_kv: int) -> None:
 )
 def test_one_line_for_all_rows(dtype: str, layout: str) -> None:
     plan = plan_of(text_of(dtype, "batch, kv", "b, kv_idx", "keep if q_pos >= kv_idx"), "fp16", block_kv=64)
-    if dtype == "bool":
-        pytest.skip("a mask of keys is a set of keys")
     run(plan, LAYOUTS[layout](values(dtype, (2, 203))), 170, 203)
 
 
@@ -123,8 +121,6 @@ def test_packed_batches(dtype: str) -> None:
     """Sequences begin anywhere in a line; what follows one in memory is another's."""
     plan = plan_of(text_of(dtype, "head, batch, kv", "h, b, kv_idx"), "bf16", block_kv=32)
     cu = np.int32([0, 3, 90, 150]), np.int32([0, 64, 139, 290])
-    if dtype == "bool":
-        pytest.skip("a mask of keys is a set of keys")
     check(plan, Call(*qkv(plan, (2, 150), (1, 290)), cu=cu, inputs={"x": values(dtype, (2, 290))}))
 
 
