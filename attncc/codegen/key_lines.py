@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..ir import Expr, Load, Symbol, Variant, needs, show, walk
 from ..kernels.parameters import ELEMENT_TYPES
 from ..quoting import cuda_comment
+from ..source import Span
 from .expressions import Lowering
 from .functions import Body, Fields, Names
 from .line_marks import Line
@@ -27,6 +28,7 @@ class KeyLine:
     address: Address
     kind: str  # what reads it: Score or Keep
     name: str  # of its entry
+    span: Span | None  # of the statement that reads it
 
     @property
     def element(self) -> str:
@@ -47,18 +49,18 @@ class KeyLine:
         return leaf(VALUES[self.address.item.dtype], f"read.{self.name}", Level.ELEMENT)
 
 
-def find(kind: str, variant: Variant, roots: Iterable[Expr], lowering: Lowering) -> tuple[KeyLine, ...]:
-    """The lines that some expressions read, each once."""
-    roots = tuple(roots)
-    roots = (*roots, *(let.value for let in needs(variant, *roots)))
+def find(kind: str, variant: Variant, roots: Mapping[Expr, Span | None], lowering: Lowering) -> tuple[KeyLine, ...]:
+    """The lines that some expressions read, each once. `roots`: with the places of their statements."""
+    roots = {**{let.value: let.span for let in needs(variant, *roots)}, **roots}
     names, found = Names(), dict[Load, KeyLine]()
-    for expr in walk(*roots):
-        if isinstance(expr, Load) and expr not in found and _is_line(expr, variant):
-            address = lowering.address(expr)
-            last = address.exprs[-1]
-            is_key = isinstance(last, Symbol) and last.name == "kv_idx"
-            if is_key and all(index.level < Level.ELEMENT for index in address.indices[:-1]):
-                found[expr] = KeyLine(expr, address, kind, names.new(expr.input))
+    for root, span in roots.items():
+        for expr in walk(root):
+            if isinstance(expr, Load) and expr not in found and _is_line(expr, variant):
+                address = lowering.address(expr)
+                last = address.exprs[-1]
+                is_key = isinstance(last, Symbol) and last.name == "kv_idx"
+                if is_key and all(index.level < Level.ELEMENT for index in address.indices[:-1]):
+                    found[expr] = KeyLine(expr, address, kind, names.new(expr.input), span)
     return tuple(found.values())
 
 
@@ -169,8 +171,8 @@ def _line_function(item: KeyLine, lowering: Lowering, fields: Fields) -> str:
     whole, address = has_entry_for_each_key(item.address), item.address
     start = replace(address, exprs=address.exprs[:-1], indices=address.indices[:-1])
     nodes = [fields.interner.intern(node) for node in line(start, lowering.size, whole=whole)]
-    body = Body(fields, Level.ELEMENT if item.of_row else Level.ROW, [(node, None) for node in nodes])
-    values = [body.value(node) for node in nodes]
+    body = Body(fields, Level.ELEMENT if item.of_row else Level.ROW, [(node, item.span) for node in nodes])
+    values = [body.value(node, item.span) for node in nodes]
     body.add(f"return {{{', '.join(values)}}};")
     row = ", const Row& row" if item.of_row else ""
     head = f"KeyLine<{item.element}> {item.function}(const Params& params, const Context& ctx{row})"

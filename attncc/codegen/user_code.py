@@ -27,7 +27,7 @@ from ..analysis.score.score_form import NEAR_SERIES, ScoreForm, distance_form, s
 from ..descales import descaled, score_descale, value_descale
 from ..first_query import first_query
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
-from ..kernels.instruction_cost import LONG_TEST, looks_up_pairs, test_cost
+from ..kernels.instruction_cost import LONG_TEST, looks_up_pairs, test_cost, tests_ids
 from ..kernels.registry import backward_facts, facts_of
 from ..schedule.plan import KernelPlan
 from ..statements import AXIS_INDEX
@@ -127,9 +127,9 @@ class _Printer:
         by_place = plan.is_backward and plan.grid_2d is not None
         keep_apart, keep_at = self.kept_by_places(plan.grid_2d) if by_place and plan.grid_2d is not None else ("", "")
         tests = [mask.each for mask in masks if mask.each is not None]
-        keep_lines = self.keep_lines(tests)
-        keep_entries = self.entries(keep_lines)
         asked = {mask.keep: mask.each for mask in masks if mask.each is not None and not by_place}
+        keep_lines = () if plan.is_backward else self.keep_lines(asked)
+        keep_entries = self.entries(keep_lines)
         keep = self.keep(asked, keep_lines)
         keep_sixteen = self.keep_sixteen(asked)
         rows_alike = self.rows_alike(keep, tests)
@@ -179,14 +179,15 @@ class _Printer:
         """What score lines read at keys, where that is read ahead of them."""
         if not self.facts.reads_key_lines or not self.variant.scores or self.whole_tile != "pairs":
             return ()
-        return key_lines.find("Score", self.variant, [score.value for score in self.variant.scores], self.lowering)
+        roots = {score.value: score.span for score in self.variant.scores}
+        return key_lines.find("Score", self.variant, roots, self.lowering)
 
-    def keep_lines(self, tests: Sequence[Expr]) -> tuple[KeyLine, ...]:
+    def keep_lines(self, tests: Mapping[Keep, Expr]) -> tuple[KeyLine, ...]:
         """The same of the tests of pairs, where these aren't made once for several rows."""
         called = test_cost(self.variant) > LONG_TEST
-        if not self.facts.reads_key_lines or self.plan.is_backward or called or ask_for_ids(self.variant, tests):
+        if not self.facts.reads_key_lines or called or tests_ids(self.variant):
             return ()
-        return key_lines.find("Keep", self.variant, tests, self.lowering)
+        return key_lines.find("Keep", self.variant, {test: keep.span for keep, test in tests.items()}, self.lowering)
 
     def entries(self, lines: tuple[KeyLine, ...]) -> str:
         return key_lines.code(lines, self.lowering, self.fields) if lines else ""
@@ -201,13 +202,11 @@ class _Printer:
 
     def keep_sixteen(self, tests: Mapping[Keep, Expr]) -> str:
         """Backward: `keep` for what is read of a row at 16 keys at once, and `keep_sixteen`."""
-        if not self.facts.reads_key_lines or not self.plan.is_backward:
+        lines = self.keep_lines(tests) if self.plan.is_backward else ()
+        if not lines:
             return ""
-        lines = key_lines.find("Keep", self.variant, tests.values(), self.lowering)
-        if not lines or test_cost(self.variant) > LONG_TEST:
-            return ""
-        head, *rest = key_lines.code_of_rows(lines, self.lowering, self.fields)
-        return "\n\n".join((head, self.keep(tests, lines), *rest))
+        head, sixteen = key_lines.code_of_rows(lines, self.lowering, self.fields)
+        return "\n\n".join((head, self.keep(tests, lines), sixteen))
 
     def reading(self, lines: tuple[KeyLine, ...]) -> Lowering:
         """For a function that finds in `read` what is read at keys."""

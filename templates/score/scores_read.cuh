@@ -17,10 +17,12 @@ __device__ __forceinline__ void each_score_read(float (&scores)[M_TILES][N_TILES
             }
 }
 
-/// Column tiles whose entries are read at once wherever they lie: the addresses of more would take registers.
-[[maybe_unused]] constexpr int READ_STEP = 4;
-
-constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
+/// Of STEP column tiles so many whose entries are read at once wherever they lie: the addresses of more would take
+/// registers.
+template <int STEP>
+struct ReadStep {
+    static constexpr int VALUE = STEP % 4 == 0 ? 4 : STEP % 2 == 0 ? 2 : 1;
+};
 
 /// The same of all column tiles, in rounds of STEP, each of which reads its entries: read(entries, key).
 template <template <int> class Entries, int STEP, int M_TILES, int N_TILES, class Read, class Visit>
