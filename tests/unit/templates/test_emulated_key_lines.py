@@ -17,6 +17,8 @@ from tests.emulator import kernel
 from tests.emulator.attention import Array, Call
 from tests.unit.templates.test_emulated_backward import check as check_gradients
 from tests.unit.templates.test_emulated_backward_hopper import plan_of as backward_plan
+from tests.unit.templates.test_emulated_fp8 import check as check_8_bits
+from tests.unit.templates.test_emulated_fp8 import plan_of as plan_of_8_bits
 from tests.unit.templates.test_emulated_hopper import plan_of
 from tests.unit.templates.test_emulated_kernels import check, qkv
 
@@ -171,3 +173,25 @@ def test_backward_masks(lines: str, layout: str, head_dim: int) -> None:
     dtype = api.parse(f"attn 1\nvariant masked {{\n{lines}\n}}\n").variant.input("x").dtype
     x = LAYOUTS[layout](values(dtype, (2, 170, 203)))
     check_gradients(plan, None, Call(*qkv(plan, (1, 2, 170), (1, 1, 203)), inputs={"x": x}))
+
+
+@pytest.mark.parametrize("head_dims", [(64, 64), (192, 192)])
+@pytest.mark.parametrize("dtype", ["bool", "bf16"])
+def test_8_bit_operands(dtype: str, head_dims: tuple[int, int]) -> None:
+    """Where exponents are bounded first, too: above 128 columns."""
+    text = text_of(dtype, "head, q, kv", "h, q_idx, kv_idx", "keep if q_pos + 90 >= kv_idx")
+    plan = plan_of_8_bits(text, head_dims, block_q=64, block_kv=64, stages=2)
+    assert plan.family == "hopper"
+    x = LAYOUTS["aligned"](values(dtype, (4, 140, 203)))
+    check_8_bits(plan, Call(*qkv(plan, (2, 4, 140), (2, 2, 203)), inputs={"x": x}))
+
+
+@pytest.mark.parametrize(
+    "lines", [["normalize sigmoid"], ["normalize none"], ["input z: f32[head]", "sink z"], ["dropout 0.3"]]
+)
+def test_other_weights(lines: list[str]) -> None:
+    text = text_of("bf16", "head, q, kv", "h, q_idx, kv_idx", *lines)
+    plan = plan_of(text, "bf16", block_kv=64)
+    inputs = {"x": LAYOUTS["aligned"](values("bf16", (4, 70, 203)))}
+    inputs |= {"z": values("f32", (4,))} if "sink z" in lines else {}
+    check(plan, Call(*qkv(plan, (2, 4, 70), (2, 2, 203)), seed=7, inputs=inputs))
