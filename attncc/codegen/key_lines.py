@@ -77,8 +77,8 @@ def code(lines: Sequence[KeyLine], lowering: Lowering, fields: Fields) -> str:
         _method(
             f"bool load_ahead({arguments})", _load_ahead(lines), "Begins to read, if a lane reads pieces of all lines."
         ),
-        _method(f"void load({arguments})", _load(lines), "Begins to read, wherever the entries lie."),
-        _method("void exchange()", _each(lines, "{}.exchange();"), "Between loads and `at`."),
+        _method(f"void load({arguments})", _load(lines), "Reads, wherever the entries lie."),
+        _method("void exchange()", _each(lines, "{}.exchange();"), "Between `load_ahead` and `at`."),
         _method("void clear()", _each(lines, "{}.clear();"), "Before loads under a condition."),
         _method(f"{kind}Entry at(int row, int n, int side) const", [_at(lines)]),
     )
@@ -158,7 +158,13 @@ def _load_ahead(lines: Sequence[KeyLine]) -> Iterator[str]:
 
 
 def _load(lines: Sequence[KeyLine]) -> Iterator[str]:
-    yield "if (load_ahead(params, ctx, rows, kv_first)) return;"
+    yield "if (load_ahead(params, ctx, rows, kv_first)) return exchange();"
+    yield "bool shifted = true;"
+    yield from _each(lines, "shifted &= {0}.next_to_each_other({1}, kv_first);")
+    yield "if (__all_sync(~0u, shifted)) {"
+    yield from (f"    {text}" if text[0] != "#" else text for text in _each(lines, "{0}.load_shifted({1}, kv_first);"))
+    yield "    return exchange();"
+    yield "}"
     yield from _each(lines, "{0}.load_singly({1}, kv_first);")
 
 

@@ -43,6 +43,17 @@ __device__ __forceinline__ void transpose_quad(unsigned (&word)[4]) {
     }
 }
 
+/// Four words that begin `bytes` behind the first of eight.
+__device__ __forceinline__ void shift_bytes(unsigned* four, const unsigned (&words)[8], unsigned bytes) {
+    unsigned by_two[6], by_one[5];
+#pragma unroll
+    for (int i = 0; i < 6; ++i) by_two[i] = bytes & 8 ? words[i + 2] : words[i];
+#pragma unroll
+    for (int i = 0; i < 5; ++i) by_one[i] = bytes & 4 ? by_two[i + 1] : by_two[i];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) four[i] = __funnelshift_rc(by_one[i], by_one[i + 1], bytes % 4 * 8);
+}
+
 /// A lane's entries of a line, for the columns that it holds of N_TILES column tiles (the accumulators of
 /// mma_16bit.cuh): 8 n + 2 (lane % 4) and the next one, as raw bits. OF_ROW: other rows have other lines. Each row then
 /// costs the L1 cache an access, however wide: a lane reads 16 bytes, and the four lanes of a row exchange them.
@@ -69,19 +80,41 @@ struct LaneEntries {
         for (int i = 0; i < 2 * N_TILES / KEYS; ++i) load_piece(i, own + 4 * PIECE * i);
     }
 
-    /// Begins to read them wherever they lie.
+    /// Whether pieces that aren't aligned may be read as two aligned ones each: none of them reaches beyond the line. What
+    /// lies before it in the first is of the same allocation, which is aligned. Smaller pieces are read one by one.
+    static __device__ __forceinline__ bool next_to_each_other(const KeyLine<Element>& line, int kv_first) {
+        return !EXCHANGED || (line.stride == 1 && kv_first + 8 * N_TILES + KEYS <= line.length);
+    }
+
+    /// Reads them so. As with `load_pieces`, they are to be exchanged.
+    __device__ __forceinline__ void load_shifted(const KeyLine<Element>& line, int kv_first) {
+        if constexpr (EXCHANGED) {
+            const unsigned long long own = (unsigned long long)(line.first + kv_first) + threadIdx.x % 4 * PIECE;
+            const uint4* pieces = (const uint4*)(own - own % PIECE);
+#pragma unroll
+            for (int i = 0; i < WORDS; i += 4) {
+                const uint4 low = __ldg(pieces + i), high = __ldg(pieces + i + 1);
+                const unsigned both[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+                shift_bytes(&words[i], both, own % PIECE);
+            }
+        } else {
+            load_singly(line, kv_first);
+        }
+    }
+
+    /// Reads them wherever they lie, each where it is needed: nothing is to be exchanged.
     __device__ __forceinline__ void load_singly(const KeyLine<Element>& line, int kv_first) {
-        const int lane_key = kv_first + threadIdx.x % 4 * KEYS;
+        const int lane_key = kv_first + threadIdx.x % 4 * 2;
         const Element* own = line.first + lane_key * line.stride;
 #pragma unroll
         for (int i = 0; i < 2 * N_TILES; ++i) {
-            const int key = i / KEYS * 4 * KEYS + i % KEYS;
+            const int key = i / 2 * 8 + i % 2;
             const unsigned bits = lane_key + key < line.length ? raw_bits(own + key * line.stride) : 0;
             words[i / PER_WORD] = i % PER_WORD == 0 ? bits : words[i / PER_WORD] | bits << i % PER_WORD * 8 * SIZE;
         }
     }
 
-    /// Between loads and `at`. All lanes of the warp must call.
+    /// Between loads of pieces and `at`. All lanes of the warp must call.
     __device__ __forceinline__ void exchange() {
         if constexpr (EXCHANGED) {
 #pragma unroll

@@ -32,7 +32,6 @@ __device__ __forceinline__ void each_score_reading(float (&scores)[M_TILES][N_TI
     for (int first_tile = 0; first_tile < N_TILES; first_tile += STEP) {
         Entries<STEP> entries;
         read(entries, 8 * first_tile);
-        entries.exchange();
         each_score_read<STEP>(scores, first_tile, entries, visit);
         if constexpr (STEP < N_TILES) {
 #pragma unroll
