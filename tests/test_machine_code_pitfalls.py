@@ -55,3 +55,11 @@ def test_wide_heads_ask_tma_by_one_lane(paged: bool, tmp_path: Path) -> None:
     text = disassembled(compile_text(render(plan).text, "sm_90a").image, tmp_path / "kernel.cubin")
     loads = re.findall(r"UTMALDG[^;]*;.*\n.*", text)
     assert len(loads) >= 9 and not [load for load in loads if "BRA.U.ANY" in load]
+
+
+@pytest.mark.parametrize(("spec", "dtype"), [("causal", "bf16"), pytest.param("full", "e4m3", marks=pytest.mark.slow)])
+def test_forward_kernels_ask_tma_by_one_lane(spec: str, dtype: str, tmp_path: Path) -> None:
+    plan = make_candidates(parse(spec).variant, Build("forward", "sm_90a", dtype, 128, 128)).first
+    assert plan.family == "hopper"
+    text = disassembled(compile_text(render(plan).text, "sm_90a").image, tmp_path / "kernel.cubin")
+    assert text.count("UTMALDG") >= 5 and "BRA.U.ANY" not in text

@@ -283,8 +283,18 @@ class ForwardFacts(Facts):
         return "kept_rows"
 
     @property
+    def scores_may_be_low(self) -> bool:
+        """Whether score lines may bring scores so far down that others, relative to them, would lose their digits."""
+        # Analyses expressions: calls of built kernels needn't load that.
+        from ..analysis.score.lowest import may_be_low
+
+        return self.plan.variant.normalize == "softmax" and may_be_low(self.plan.variant)
+
+    @property
     def normalizer(self) -> str:
         """The leaf file of the normaliser."""
+        if self.scores_may_be_low:
+            return "low_scores_softmax"
         return f"normalize_{self.plan.variant.normalize}"
 
     @property

@@ -16,18 +16,23 @@ def guess(asked: Asked, tiles: Tiles, needed: int, *, smaller: int, most_pairs: 
     """The number of the first tiles to try: those that leave what is `needed`.
 
     Where single tiles are tested, at least `smaller`: smaller tiles find more to skip. `most_pairs`: of a tile where
-    the mask compares ids, if that matters. In 2-D tiles those that leave the least work.
+    the mask compares ids, if that matters: ids that aren't sorted, so that each tile is asked, leave few tiles out,
+    and large ones ask less. In 2-D tiles those that leave the least work.
     """
     last = tiles.guesses - 1
     first = min(needed, last)
-    tests_tiles = asked.plan(tiles.choices[first]).tests_tiles
+    plan = asked.plan(tiles.choices[first])
+    tests_tiles = plan.tests_tiles
+    ids = most_pairs is not None and tests_ids(asked.variant) and not key_blocks(asked.variant)
+    if ids and asked.grid_2d is None and not plan.rules.bounds_read:
+        return first
     first = min(max(first, smaller), last) if tests_tiles else first
     below = range(first, last + 1)
     if asked.grid_2d is not None:
         return min(below, key=lambda number: _work_in_2d(asked, tiles.choices[number]))
     if tests_tiles:
         first = next((number for number in below if suits(asked.variant, tiles.choices[number].block_kv)), first)
-    if most_pairs is None or not tests_ids(asked.variant) or key_blocks(asked.variant):
+    if not ids or most_pairs is None:
         return first
     small = (number for number in range(first, last + 1) if _pairs(tiles.choices[number]) <= most_pairs)
     return next(small, first)

@@ -243,8 +243,10 @@ def _loads(variant: Variant, roots: tuple[Expr, ...]) -> list[Load]:
 
 @lru_cache(maxsize=64)
 def key_line_bits(variant: Variant) -> frozenset[int]:
-    """The bits of an entry of each input that is read at kv_idx for each pair, by rows; of what all rows share, 0. Empty
-    where something else is read for each pair, or the rest is long: registers are few then."""
+    """The bits of an entry of each input that is read at kv_idx for each pair, by rows; of what all rows share, 0.
+
+    Empty where something else is read for each pair, or the rest is long: registers are few then.
+    """
     roots = _tested(variant) + (() if _has_form(variant) else _scores(variant))
     varying = _varying_of(variant, roots)
     loads = _loads(variant, roots)

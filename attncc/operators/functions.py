@@ -91,6 +91,7 @@ RECORDS = (
             derivative=lambda x, value: 1.0 - value * value,
             cuda=Cuda("tanh_branchless", "hyperbolic", "common/functions.cuh"),
             cost=12,
+            at_most=1.0,
         ),
     ),
     Operator(
@@ -104,6 +105,7 @@ RECORDS = (
             cuda=Cuda("sigmoid", "sigmoid_value", "common/functions.cuh"),
             cost=10,
             never_negative=True,
+            at_most=1.0,
         ),
     ),
     Operator(
@@ -111,7 +113,7 @@ RECORDS = (
         arity=1,
         function=Function("x", "the error function"),
         torch=("erf",),
-        on_floats=OnFloats(numpy=meaning.erf, derivative=_erf_slope, cuda=Cuda("erff", "error"), cost=16),
+        on_floats=OnFloats(numpy=meaning.erf, derivative=_erf_slope, cuda=Cuda("erff", "error"), cost=16, at_most=1.0),
     ),
     Operator(
         name="sqrt",
@@ -137,6 +139,7 @@ RECORDS = (
             cuda=Cuda("sine", "sine_value", "common/trigonometry.cuh"),
             cost=20,
             seldom=30,  # what large angles take
+            at_most=1.0,
         ),
     ),
     Operator(
@@ -150,6 +153,7 @@ RECORDS = (
             cuda=Cuda("cosine", "cosine_value", "common/trigonometry.cuh"),
             cost=20,
             seldom=30,
+            at_most=1.0,
         ),
     ),
     Operator(

@@ -7,6 +7,7 @@ phase (interval rules of ints, C text that depends on ranges) are registered the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -84,6 +85,7 @@ class OnFloats:
     `numpy` keeps the dtype of its arguments, float32 or float64. `derivative` takes the arguments and the value, and
     gives one partial derivative, or as many as there are arguments; None where the value is no float. `cost` counts
     instructions, roughly; `seldom` those that few calls run. `never_negative`: no value is below 0.
+    `at_most`: no value is above it, nor below minus it.
     """
 
     numpy: Callable[..., Any]
@@ -92,6 +94,7 @@ class OnFloats:
     cost: int
     seldom: int = 0
     never_negative: bool = False
+    at_most: float = math.inf
 
 
 @dataclass(frozen=True, kw_only=True)

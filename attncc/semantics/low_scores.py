@@ -1,8 +1,8 @@
 """A305: score lines that give some pairs a very low finite number, as masks of floats do.
 
-A kernel that meets such scores alone in a row's first tile takes the low number for the row's maximum m. The exponents
-of the next tile are fma(score, factor, -m * factor): in fp32 the large term takes the digits of the scores. -inf and
-`keep if` lose none.
+Kernels compute such pairs, and other scores of the row lose nothing (templates/softmax/low_scores_softmax.cuh). But no
+tile is skipped. And fp32 rounds the lse of a row of such scores alone at the size of the number, which its gradients
+show.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ..syntax import ast
 from ..syntax.printer import expression
 from .report import Report
 
-LOW = -1e4  # on the emulator, fp32: an error of 4e-4 with -1e4, of 1.4 with -1e30
+LOW = -1e4  # its lse is off by up to 5e-4 in fp32, and gradients are by as much of their size
 _MINUS_INFINITY = "log(0.0)"  # which has no literal
 _MOST = 10_000  # places looked at: lines that read the score twice, at other factors, have 2 ** lines of them
-_NOTE = "where a row's first tile has such scores alone, fp32 loses the digits of the scores in its next tile"
+_NOTE = "no tile is skipped for it, and fp32 can't hold the lse of a row of such scores alone, which gradients need"
 _WHY = ": it is exact, and skips tiles"
 _KEEP = f"write `keep if` and the condition under which a pair stays{_WHY}"
 _LONGEST = 80  # characters of a mask that a help text holds
@@ -60,7 +60,7 @@ def warn(variant: ir.Variant, node: ast.Variant, report: Report) -> None:
         help, edit = _help(low, span, next((item for item in masks if item and item.span.holds(span)), None), node)
         report.error(
             "A305",
-            f"some pairs get a score of {low.value:g}, beside which others lose digits",
+            f"some pairs get a score of {low.value:g}, where a mask would leave them out",
             span,
             "a low number, but no mask",
             notes=[_NOTE],

@@ -4,39 +4,39 @@
 // Contents, by line:
 //    72  sizes
 //    90  leaf code: element.cuh 92, math.cuh 105, bf16.cuh 184, running_max.cuh 207, stale_max_softmax.cuh 233,
-//        philox_words.cuh 330, philox.cuh 370, tiles_1d.cuh 421, grid.cuh 442, output.cuh 546, head_rows.cuh 622,
-//        in_registers.cuh 657, kept_rows.cuh 660, key_bits.cuh 674, rotation.cuh 689, scores.cuh 699,
-//        shared_tests.cuh 743, tile_kind.cuh 785, tiles.cuh 789, functions.cuh 810, load.cuh 825, search.cuh 882,
-//        sorted_hints.cuh 913
-//   936  alibi_documents: Params 938, Context 965, make_context 979, Row 998, make_row 1004, rows_alike 1015,
-//        row_of_lane 1017, keep 1024, keep_bits 1033, score_mod 1044, KvBounds 1055, kv_bounds 1059,
-//        dropout_threshold 1084
-//  1089  a block of queries
-//  1219  leaf code, continued: tile_scheduler.cuh 1221, group_tiles.cuh 1233, descending_tiles.cuh 1255,
-//        layout.cuh 1292, load_matrices.cuh 1314, warp_scores.cuh 1320, barrier.cuh 1342, words.cuh 1397,
-//        pipeline.cuh 1420, tma.cuh 1538, tma_1d.cuh 1562, kv_in_rows.cuh 1584, wgmma.cuh 1594, values_loaded.cuh 1647,
-//        warpgroup.cuh 1665
-//  1692  what the warps share
-//  1731  the planner
-//  1752  the producer
-//  1774    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1852    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1875  queries times keys
-//  1911  the consumers
-//  2090    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2093    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2099    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  2103    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  2105    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2108    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  2111    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2116    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2128    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2143    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2151  the kernel
-//  2159    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2169    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2176    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        philox_words.cuh 305, philox.cuh 345, tiles_1d.cuh 396, grid.cuh 417, output.cuh 521, head_rows.cuh 597,
+//        in_registers.cuh 632, kept_rows.cuh 635, key_bits.cuh 649, rotation.cuh 664, scores.cuh 674,
+//        shared_tests.cuh 718, tile_kind.cuh 760, tiles.cuh 764, functions.cuh 785, load.cuh 800, search.cuh 857,
+//        sorted_hints.cuh 888
+//   911  alibi_documents: Params 913, Context 940, make_context 954, Row 973, make_row 979, rows_alike 990,
+//        row_of_lane 992, keep 999, keep_bits 1008, score_mod 1019, KvBounds 1030, kv_bounds 1034,
+//        dropout_threshold 1059
+//  1064  a block of queries
+//  1194  leaf code, continued: tile_scheduler.cuh 1196, group_tiles.cuh 1208, descending_tiles.cuh 1230,
+//        low_scores_step.cuh 1267, layout.cuh 1308, load_matrices.cuh 1330, warp_scores.cuh 1336, barrier.cuh 1358,
+//        words.cuh 1424, pipeline.cuh 1447, tma.cuh 1565, tma_1d.cuh 1589, kv_in_rows.cuh 1611, wgmma.cuh 1621,
+//        values_loaded.cuh 1674, warpgroup.cuh 1692
+//  1719  what the warps share
+//  1759  the planner
+//  1780  the producer
+//  1801    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1881    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1904  queries times keys
+//  1940  the consumers
+//  2119    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2122    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2128    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  2132    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  2134    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2137    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  2140    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2145    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2157    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2172    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2180  the kernel
+//  2188    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2198    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2205    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention over packed documents with ALiBi, a window, a soft cap and dropout.
 //
@@ -257,31 +257,6 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
     /// Begins a tile whose exponents are relative to earlier maxima. A row without one gets an infinite sum.
     DEVICE void keep_max() {
         each_row([&](int m, int r) { tile_sum[m][r] = -0.0f; });  // what it is added to stays as it is: no instruction
-    }
-
-    /// The step of the paper: each row's largest score so far becomes its maximum, and scores become exponents.
-    template <int N_TILES> DEVICE void online_softmax_step(float (&scores)[M_TILES][N_TILES][4]) {
-        each_row([&](int m, int r) {
-            float even = scores[m][0][2 * r], odd = scores[m][0][2 * r + 1];
-            UNROLL for (int n = 1; n < N_TILES; ++n) {
-                even = fmaxf(even, scores[m][n][2 * r]);
-                odd = fmaxf(odd, scores[m][n][2 * r + 1]);
-            }
-            float maximum = -quad_max(fmaxf(even, odd)) * factor;
-            if constexpr (Dtype::FIRST != 0) maximum += Dtype::FIRST;
-            const float lowest = fminf(offset[m][r], maximum);
-            const bool unset = lowest == -NEGATIVE_INFINITY;  // the row has met only scores of -inf
-            // Of a row without a maximum, earlier output is 0 as it is.
-            rescale[m][r] = offset[m][r] == -NEGATIVE_INFINITY ? 1.0f : exp2_flushed(lowest - offset[m][r]);
-            row_sum[m][r] *= rescale[m][r];
-            offset[m][r] = lowest;
-            const float shift = unset ? 0.0f : lowest;
-            UNROLL for (int i = 0; i < 2 * N_TILES; ++i) {
-                float& x = scores[m][i / 2][2 * r + i % 2];
-                x = fmaf(x, factor, shift);
-            }
-            tile_sum[m][r] = 0;
-        });
     }
 
     /// Four exponents of one fragment of row tile m to probabilities.
@@ -989,7 +964,7 @@ template <class AnyWork> DEVICE Context make_context(const Params& params, const
     ctx.inverse_cap = 1.0f / ctx.cap;
 #line 18 "specs/alibi_documents.attn"
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
-#line 993 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 968 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
     ctx.doc_sorted = sorted_hint_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
@@ -1008,7 +983,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     const int* doc_row = ctx.doc_base + row.q_pos * params.doc_stride1;
 #line 16 "specs/alibi_documents.attn"
     row.doc_q_pos = load_if(in_range(row.q_pos, ctx.doc_length), doc_row);
-#line 1012 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 987 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1024,7 +999,7 @@ DEVICE Row row_of_lane(const Row& row, int lane) {
 DEVICE bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 16 "specs/alibi_documents.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1028 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1003 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // let distance = q_pos - kv_idx
@@ -1034,7 +1009,7 @@ DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& r
 #line 14 "specs/alibi_documents.attn"
     const unsigned keep_1 = bits_below(row.q_pos + 1 - kv_idx);
     const unsigned keep_2 = keep_1 & ~bits_below(row.q_pos - 1023 - kv_idx);
-#line 1038 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1013 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -1047,7 +1022,7 @@ DEVICE float score_mod(const Params& params, const Context& ctx, const Row& row,
 #line 18 "specs/alibi_documents.attn"
     const float score_1 = score - ctx.slope_h * (float)distance;
     return ctx.cap * tanh_branchless(score_1 * ctx.inverse_cap);
-#line 1051 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1026 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1289,6 +1264,47 @@ template <class Order, int GROUPS, class KindOf> struct DescendingTiles {
     }
 };
 
+// ---- low_scores_step.cuh
+// What stale maxima (stale_max_softmax.cuh) need where scores may be very low, as masks of floats make them. A row that has met such
+// scores alone is far: its maximum is one of them, say -1e9.
+
+/// A row is far whose maximum, as an exponent, is below minus this. Of others the multiply-add that makes exponents leaves 2^-5 at
+/// most of what rounding took from the maximum; of -1e30 it would be 2^72.
+constexpr float FAR = 0x1p20f;
+
+/// Whether all rows of the warp have met a key, and none is far.
+template <class Normalizer> DEVICE bool has_near_max(const Normalizer& normalizer) {
+    float highest = NEGATIVE_INFINITY;
+    normalizer.each_row([&](int m, int r) { highest = fmaxf(highest, normalizer.offset[m][r]); });
+    return __all_sync(~0u, highest <= FAR);
+}
+
+/// Normalizer::online_softmax_step, which rounds products of far rows before it adds the maximum: equal scores have exponents of 0.
+template <class Normalizer, int M_TILES, int N_TILES>
+DEVICE void low_scores_step(Normalizer& normalizer, float (&scores)[M_TILES][N_TILES][4]) {
+    normalizer.each_row([&](int m, int r) {
+        float even = scores[m][0][2 * r], odd = scores[m][0][2 * r + 1];
+        UNROLL for (int n = 1; n < N_TILES; ++n) {
+            even = fmaxf(even, scores[m][n][2 * r]);
+            odd = fmaxf(odd, scores[m][n][2 * r + 1]);
+        }
+        float maximum = -quad_max(fmaxf(even, odd)) * normalizer.factor;
+        if constexpr (Dtype::FIRST != 0) maximum += Dtype::FIRST;
+        const float before = normalizer.offset[m][r], lowest = fminf(before, maximum);
+        const bool unset = lowest == -NEGATIVE_INFINITY, far = lowest > FAR;  // unset: the row has met only scores of -inf
+        // Of a row without a maximum, earlier output is 0 as it is.
+        normalizer.rescale[m][r] = before == -NEGATIVE_INFINITY ? 1.0f : exp2_flushed(lowest - before);
+        normalizer.row_sum[m][r] *= normalizer.rescale[m][r];
+        normalizer.offset[m][r] = lowest;
+        const float near_shift = far ? 0.0f : lowest, far_shift = far & !unset ? lowest : 0.0f;
+        UNROLL for (int i = 0; i < 2 * N_TILES; ++i) {
+            float& x = scores[m][i / 2][2 * r + i % 2];
+            x = fmaf(x, normalizer.factor, near_shift) + far_shift;
+        }
+        normalizer.tile_sum[m][r] = 0;
+    });
+}
+
 // ---- layout.cuh
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
 
@@ -1358,6 +1374,17 @@ DEVICE void barrier_arrive(unsigned barrier) {
 /// ldmatrix) or before a barrier of theirs is done, and what the producer wrote this lane alone has read.
 DEVICE void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+
+/// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
+DEVICE bool elected_lane() {
+    unsigned elected;
+    asm volatile(
+        "{ .reg .pred elected;\n"
+        "elect.sync _|elected, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, elected; }"
+        : "=r"(elected));
+    return elected;
 }
 
 /// Arrives; the phase then also waits for this many bytes of TMA.
@@ -1476,7 +1503,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
         barrier_init_done();
     }
 
-    /// By one lane, before it arrives at the stage's full barrier.
+    /// By one lane, before it, or another behind a warp barrier, arrives at the stage's full barrier.
     DEVICE void write(int stage, int group, const TileInfo& info) const {
         const int kind = info.loaded ? (int)info.tile.kind : NONE;
         const int flags = kind | (info.last ? LAST : info.gap ? GAP : 0);
@@ -1694,6 +1721,7 @@ template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int row
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 1, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles have info for
 [[maybe_unused]] constexpr int RS_STEPS = 0;  // of 16 columns of Q, in registers
+constexpr bool COUNTS_TILES = false;  // consumers read the tile info of a block's first tile alone
 // Slots of a block that are left when the next one is planned: 128 keys.
 [[maybe_unused]] constexpr int PLANNED_SLOTS = 128;
 [[maybe_unused]] constexpr int FIRST_STEP = 8;  // column tiles whose pairs are tested at once in a block's first tile
@@ -1756,7 +1784,6 @@ struct QueryLoader {
     const Params& params;
     const TensorMap& q_map;
     const Shared& shared;
-    const bool elected = threadIdx.x % 32 == 0;  // the lane that writes and loads
     unsigned parity = 1;
 
     /// The position of a warpgroup's first row.
@@ -1769,11 +1796,11 @@ struct QueryLoader {
     DEVICE void load(const Work& work) {
         const int head = coordinate(work.head, params.q_stride_head), batch = coordinate(work.batch_index, params.q_stride_batch);
         NO_UNROLL for (int warpgroup = 0; warpgroup < WARPGROUPS; ++warpgroup)
-            if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
+            if (elected_lane()) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
         NO_UNROLL for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
             // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
-            if (elected) {
+            if (elected_lane()) {
                 const unsigned full = shared.queries_full(warpgroup);
                 shared.write_work(warpgroup, parity, work);
                 barrier_arrive_expecting(full, QTile::BYTES);
@@ -1804,18 +1831,20 @@ struct Producer {
     const TensorMap &k_map, &v_map;
     const Shared& shared;
     QueryLoader queries;
-    const bool elected = threadIdx.x % 32 == 0;  // the lane that writes and loads
     Ring<STAGES> keys{1}, values{1};
     KvOrder order = {};
     int ask_below = 0;  // the slot below which the next plan is to be asked for; -1: it has been
 
-    /// `tile` may be none: there is tile info even so. So may the `next` one.
-    DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan) {
+    /// `tile` may be none: there is tile info even so. So may the `next` one. Lane i writes that of group i.
+    DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan, bool first) {
+        const bool loaded = tile.live != 0, told = first || !COUNTS_TILES, end = plan.kv_head < 0;
+        const int group = threadIdx.x % 32;
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
-        if (elected) {
-            const bool loaded = tile.live != 0, end = plan.kv_head < 0;
-            UNROLL for (int i = 0; i < GROUPS; ++i)
-                shared.write(keys.stage, i, {{tile.slot, tile.kind(i)}, loaded, next.live == 0, next.kind(i) == EMPTY, end});
+        if (told && group < GROUPS)
+            shared.write(keys.stage, group,
+                         {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
+        __syncwarp();  // what the lanes have written, the one that arrives publishes
+        if (elected_lane()) {
             const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
                 barrier_arrive_expecting(full, KTile::BYTES);
@@ -1830,7 +1859,7 @@ struct Producer {
 
     DEVICE void load_values(const GroupTile& tile, const Plan& plan) {
         barrier_wait(shared.values_empty(values.stage), values.parity);
-        if (elected) {
+        if (elected_lane()) {
             const unsigned full = shared.values_full(values.stage);
             barrier_arrive_expecting(full, VTile::BYTES);
             load_kv<VTile, KvOrder>(shared.values(values.stage), v_map, full, params, plan.work, order.first(tile.slot),
@@ -1857,7 +1886,7 @@ struct Producer {
             next = tiles.advance();
             if (number < 0) continue;
             const bool done = tile.live == 0;
-            if (number == 0 || !done) load_keys(tile, next, plan);
+            if (number == 0 || !done) load_keys(tile, next, plan, number == 0);
             if (number == 0) queries.load(plan.work);  // which waits for consumers of the block before; keys need not
             if (number > 0) load_values(before, plan);
             if (done) return;
@@ -1869,7 +1898,7 @@ struct Producer {
         Plan plan;
         for (int index = block_index(); index >= 0; index = next_work_tile(params, index))
             if (find_plan(params, index, plan, own)) load_block(plan, own);
-        load_keys({}, {}, {{}, -1});
+        load_keys({}, {}, {{}, -1}, true);
     }
 };
 // ---------------------------------------------------------------- queries times keys
@@ -2030,7 +2059,7 @@ struct Consumer {
     DEVICE void online_softmax_step(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
                                     OutputDone output_done) {
         to_scores<FIRST_STEP>(block, tile);
-        normalizer.online_softmax_step(scores);
+        low_scores_step(normalizer, scores);
         exponentiate(normalizer);
         to_operands(output_done);
         normalizer.rescale_rows(out);
@@ -2040,7 +2069,7 @@ struct Consumer {
     /// have one: they may have no key here either.
     template <class OutputDone>
     DEVICE void next_tile(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile, OutputDone output_done) {
-        bool lost = full(tile) && whole.serves(block, scores);
+        bool lost = full(tile) && has_near_max(normalizer) && whole.serves(block, scores);
         if (lost && try_stale_max(normalizer, block, output_done)) return;
         bool may_keep_max = false, keeps_max;
         while (true) {
@@ -2051,7 +2080,7 @@ struct Consumer {
                 normalizer.to_exponents(scores);
                 normalizer.keep_max();
             } else {
-                normalizer.online_softmax_step(scores);
+                low_scores_step(normalizer, scores);
             }
             exponentiate(normalizer);
             if (!keeps_max || normalizer.max_still_valid(STALE_MAX_LIMIT)) break;

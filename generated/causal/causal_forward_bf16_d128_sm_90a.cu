@@ -10,29 +10,29 @@
 //        kv_bounds 667
 //   676  a block of queries
 //   770  leaf code, continued: tile_scheduler.cuh 772, group_tiles.cuh 784, descending_tiles.cuh 806, layout.cuh 843,
-//        load_matrices.cuh 865, warp_scores.cuh 871, barrier.cuh 893, words.cuh 948, pipeline.cuh 971, tma.cuh 1096,
-//        tma_1d.cuh 1120, kv_in_rows.cuh 1142, wgmma.cuh 1152, values_loaded.cuh 1205, warpgroup.cuh 1223
-//  1250  what the warps share
-//  1289  the planner
-//  1327  the producer
-//  1349    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1434    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1461  queries times keys
-//  1497  the consumers
-//  1676    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1680    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1689    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1693    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1696    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1698    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1701    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1722    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1739    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1754    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1762  the kernel
-//  1770    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1780    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1792    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        load_matrices.cuh 865, warp_scores.cuh 871, barrier.cuh 893, words.cuh 959, pipeline.cuh 982, tma.cuh 1107,
+//        tma_1d.cuh 1131, kv_in_rows.cuh 1153, wgmma.cuh 1163, values_loaded.cuh 1216, warpgroup.cuh 1234
+//  1261  what the warps share
+//  1301  the planner
+//  1339  the producer
+//  1360    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1447    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1474  queries times keys
+//  1510  the consumers
+//  1689    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1693    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1702    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1706    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1709    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1711    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1714    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1735    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1752    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1767    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1775  the kernel
+//  1783    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1793    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1805    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -911,6 +911,17 @@ DEVICE void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 
+/// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
+DEVICE bool elected_lane() {
+    unsigned elected;
+    asm volatile(
+        "{ .reg .pred elected;\n"
+        "elect.sync _|elected, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, elected; }"
+        : "=r"(elected));
+    return elected;
+}
+
 /// Arrives; the phase then also waits for this many bytes of TMA.
 DEVICE void barrier_arrive_expecting(unsigned barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -1027,7 +1038,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
         barrier_init_done();
     }
 
-    /// By one lane, before it arrives at the stage's full barrier.
+    /// By one lane, before it, or another behind a warp barrier, arrives at the stage's full barrier.
     DEVICE void write(int stage, int group, const TileInfo& info) const {
         const int kind = info.loaded ? (int)info.tile.kind : NONE;
         const int flags = kind | (info.last ? LAST : info.gap ? GAP : 0);
@@ -1252,6 +1263,7 @@ template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int row
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 3, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles have info for
 [[maybe_unused]] constexpr int RS_STEPS = 0;  // of 16 columns of Q, in registers
+constexpr bool COUNTS_TILES = false;  // consumers read the tile info of a block's first tile alone
 // Slots of a block that are left when the next one is planned: 128 keys.
 [[maybe_unused]] constexpr int PLANNED_SLOTS = 128;
 [[maybe_unused]] constexpr int FIRST_STEP = 8;  // column tiles whose pairs are tested at once in a block's first tile
@@ -1331,7 +1343,6 @@ struct QueryLoader {
     const Params& params;
     const TensorMap& q_map;
     const Shared& shared;
-    const bool elected = threadIdx.x % 32 == 0;  // the lane that writes and loads
     unsigned parity = 1;
 
     /// The position of a warpgroup's first row.
@@ -1344,11 +1355,11 @@ struct QueryLoader {
     DEVICE void load(const Work& work) {
         const int head = coordinate(work.head, params.q_stride_head), batch = coordinate(work.batch_index, params.q_stride_batch);
         NO_UNROLL for (int warpgroup = 0; warpgroup < WARPGROUPS; ++warpgroup)
-            if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
+            if (elected_lane()) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
         NO_UNROLL for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
             // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
-            if (elected) {
+            if (elected_lane()) {
                 const unsigned full = shared.queries_full(warpgroup);
                 shared.write_work(warpgroup, parity, work);
                 barrier_arrive_expecting(full, QTile::BYTES);
@@ -1379,18 +1390,20 @@ struct Producer {
     const TensorMap &k_map, &v_map;
     const Shared& shared;
     QueryLoader queries;
-    const bool elected = threadIdx.x % 32 == 0;  // the lane that writes and loads
     Ring<STAGES> keys{1}, values{1};
     KvOrder order = {};
     int ask_below = 0;  // the slot below which the next plan is to be asked for; -1: it has been
 
-    /// `tile` may be none: there is tile info even so. So may the `next` one.
-    DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan) {
+    /// `tile` may be none: there is tile info even so. So may the `next` one. Lane i writes that of group i.
+    DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan, bool first) {
+        const bool loaded = tile.live != 0, told = first || !COUNTS_TILES, end = plan.kv_head < 0;
+        const int group = threadIdx.x % 32;
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
-        if (elected) {
-            const bool loaded = tile.live != 0, end = plan.kv_head < 0;
-            UNROLL for (int i = 0; i < GROUPS; ++i)
-                shared.write(keys.stage, i, {{tile.slot, tile.kind(i)}, loaded, next.live == 0, next.kind(i) == EMPTY, end});
+        if (told && group < GROUPS)
+            shared.write(keys.stage, group,
+                         {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
+        __syncwarp();  // what the lanes have written, the one that arrives publishes
+        if (elected_lane()) {
             const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
                 barrier_arrive_expecting(full, KTile::BYTES);
@@ -1405,7 +1418,7 @@ struct Producer {
 
     DEVICE void load_values(const GroupTile& tile, const Plan& plan) {
         barrier_wait(shared.values_empty(values.stage), values.parity);
-        if (elected) {
+        if (elected_lane()) {
             const unsigned full = shared.values_full(values.stage);
             barrier_arrive_expecting(full, VTile::BYTES);
             load_kv<VTile, KvOrder>(shared.values(values.stage), v_map, full, params, plan.work, order.first(tile.slot),
@@ -1440,7 +1453,7 @@ struct Producer {
             if (number < 0) continue;
             const bool done = tile.live == 0;
             ask_for_plan(next.live == 0 ? -1 : next.slot);
-            if (number == 0 || !done) load_keys(tile, next, plan);
+            if (number == 0 || !done) load_keys(tile, next, plan, number == 0);
             if (number > 0) load_values(before, plan);
             if (done) return;
         }
@@ -1455,7 +1468,7 @@ struct Producer {
             if (plan.kv_head < 0) break;
             load_block(plan, own);
         }
-        load_keys({}, {}, {{}, -1});
+        load_keys({}, {}, {{}, -1}, true);
     }
 };
 // ---------------------------------------------------------------- queries times keys

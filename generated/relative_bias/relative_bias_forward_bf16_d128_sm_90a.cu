@@ -4,37 +4,37 @@
 // Contents, by line:
 //    58  sizes
 //    75  leaf code: element.cuh 77, math.cuh 90, bf16.cuh 174, running_max.cuh 197, stale_max_softmax.cuh 223,
-//        tiles_1d.cuh 320, grid.cuh 341, output.cuh 445, head_rows.cuh 521, kept_rows.cuh 549, key_bits.cuh 567,
-//        rotation.cuh 577, scores.cuh 587, tile_kind.cuh 605, tiles.cuh 609, distances.cuh 630, load.cuh 659,
-//        score_form.cuh 670
-//   737  relative_bias: Params 739, Context 756, make_context 764, Row 769, make_row 773, score_form_holds 782,
-//        score_factor 789, score_bias 792
-//   800  a block of queries
-//   931  leaf code, continued: tile_scheduler.cuh 933, group_tiles.cuh 945, descending_tiles.cuh 967, layout.cuh 1004,
-//        load_matrices.cuh 1026, warp_scores.cuh 1032, barrier.cuh 1054, words.cuh 1112, pipeline.cuh 1135,
-//        tma.cuh 1253, tma_1d.cuh 1277, kv_in_rows.cuh 1299, ping_pong.cuh 1309, wgmma.cuh 1328,
-//        values_loaded.cuh 1381, warpgroup.cuh 1399
-//  1426  what the warps share
-//  1465  the planner
-//  1486  the producer
-//  1508    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1586    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1609  queries times keys
-//  1646  the consumers
-//  1826    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1831    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1837    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1842    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1845    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1848    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1851    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  1856    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1868    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1883    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1893  the kernel
-//  1901    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1911    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1918    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        tiles_1d.cuh 295, grid.cuh 316, output.cuh 420, head_rows.cuh 496, kept_rows.cuh 524, key_bits.cuh 542,
+//        rotation.cuh 552, scores.cuh 562, tile_kind.cuh 580, tiles.cuh 584, distances.cuh 596, load.cuh 625,
+//        score_form.cuh 636
+//   703  relative_bias: Params 705, Context 722, make_context 730, Row 735, make_row 739, score_form_holds 748,
+//        score_factor 755, score_bias 758
+//   766  a block of queries
+//   895  leaf code, continued: tile_scheduler.cuh 897, group_tiles.cuh 909, counted_tiles.cuh 931,
+//        low_scores_step.cuh 951, layout.cuh 992, load_matrices.cuh 1014, warp_scores.cuh 1020, barrier.cuh 1042,
+//        words.cuh 1111, pipeline.cuh 1134, tma.cuh 1259, tma_1d.cuh 1283, kv_in_rows.cuh 1305, ping_pong.cuh 1315,
+//        wgmma.cuh 1334, values_loaded.cuh 1387, warpgroup.cuh 1405
+//  1432  what the warps share
+//  1472  the planner
+//  1510  the producer
+//  1531    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1614    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1641  queries times keys
+//  1678  the consumers
+//  1858    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1863    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1869    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1874    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1877    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1880    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1883    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  1888    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1900    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1915    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1925  the kernel
+//  1933    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1943    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1955    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances beyond `reach` share
 // the last entry of their side; entry `reach` is distance 0, the ones above it are keys after the query.
@@ -247,31 +247,6 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
     /// Begins a tile whose exponents are relative to earlier maxima. A row without one gets an infinite sum.
     DEVICE void keep_max() {
         each_row([&](int m, int r) { tile_sum[m][r] = -0.0f; });  // what it is added to stays as it is: no instruction
-    }
-
-    /// The step of the paper: each row's largest score so far becomes its maximum, and scores become exponents.
-    template <int N_TILES> DEVICE void online_softmax_step(float (&scores)[M_TILES][N_TILES][4]) {
-        each_row([&](int m, int r) {
-            float even = scores[m][0][2 * r], odd = scores[m][0][2 * r + 1];
-            UNROLL for (int n = 1; n < N_TILES; ++n) {
-                even = fmaxf(even, scores[m][n][2 * r]);
-                odd = fmaxf(odd, scores[m][n][2 * r + 1]);
-            }
-            float maximum = -quad_max(fmaxf(even, odd)) * factor;
-            if constexpr (Dtype::FIRST != 0) maximum += Dtype::FIRST;
-            const float lowest = fminf(offset[m][r], maximum);
-            const bool unset = lowest == -NEGATIVE_INFINITY;  // the row has met only scores of -inf
-            // Of a row without a maximum, earlier output is 0 as it is.
-            rescale[m][r] = offset[m][r] == -NEGATIVE_INFINITY ? 1.0f : exp2_flushed(lowest - offset[m][r]);
-            row_sum[m][r] *= rescale[m][r];
-            offset[m][r] = lowest;
-            const float shift = unset ? 0.0f : lowest;
-            UNROLL for (int i = 0; i < 2 * N_TILES; ++i) {
-                float& x = scores[m][i / 2][2 * r + i % 2];
-                x = fmaf(x, factor, shift);
-            }
-            tile_sum[m][r] = 0;
-        });
     }
 
     /// Four exponents of one fragment of row tile m to probabilities.
@@ -618,15 +593,6 @@ struct TileRange {
     int begin, full_begin, full_end, end;
 };
 
-/// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
-template <class Order, class KindOf>
-DEVICE TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
-    if (slot >= range.full_begin && slot + Order::BLOCK <= range.full_end) return FULL;
-    const int kv_first = Order::first(slot);
-    const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
-    return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
-}
-
 // ---- distances.cuh
 /// Replaces each score x of the warp's part of a tile by visit(x, shared), where shared = at(r, column) is the same for pairs
 /// that are as far from each other: half r of the rows, `column` counted from the tile's first. The rows of half 1 are 8
@@ -774,7 +740,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 9 "specs/relative_bias.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 778 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 744 "relative_bias_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -792,7 +758,7 @@ using ScoreBias = RowBias;
 DEVICE ScoreBias score_bias(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 9 "specs/relative_bias.attn"
     const int offset = min(max(kv_idx - row.q_pos, -128), 128) + 128;
-#line 796 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 762 "relative_bias_forward_bf16_d128_sm_90a.cu"
     const float* bias_address = params.bias + ctx.h * params.bias_stride0 + offset * params.bias_stride1;
     return {load(bias_address)};
 }
@@ -823,8 +789,6 @@ struct QueryBlock {
     template <bool OF_LANES = false> DEVICE TileRange range(const KvOrder& order = {}) const {
         return {0, 0, context.kv_len, context.kv_len};
     }
-
-    DEVICE TileKind kind(int kv_first, int kv_last) const { return PARTIAL; }
 
     /// A row of the lane.
     DEVICE Row row(int m, int r) const { return make_row(params, context, lane_rows.q_idx(m, r)); }
@@ -964,42 +928,66 @@ DEVICE TileRange span(const TileRange& own) {
     return {min(begin, end), 0, 0, end};
 }
 
-// ---- descending_tiles.cuh
-/// The tiles of which some group of rows keeps keys, in descending order. Lanes classify as many at once as they can.
-template <class Order, int GROUPS, class KindOf> struct DescendingTiles {
-    static constexpr int BLOCK_KV = Order::BLOCK, TILES = 32 / GROUPS;
-    static constexpr unsigned GROUP = (1u << GROUPS) - 1;
+// ---- counted_tiles.cuh
+/// All tiles of a range in descending order, where nothing is masked and a block's rows are one group: they needn't be
+/// classified.
+template <class Order> struct CountedTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
 
-    const TileRange& own;         // of the lane
-    const int begin;              // the least slot of all lanes
-    KindOf& kind_of;
-    int kv_len;
-    int next;                     // first slot of the last tile that isn't classified
-    unsigned live = 0, full = 0;  // from bit GROUPS * i on the tile i tiles below the first of a batch
+    const int begin, kv_len;
+    int next;  // the first slot of the tile below the one that was found
 
-    /// `all` spans the ranges of all lanes.
-    DEVICE DescendingTiles(const TileRange& own, const TileRange& all, int kv_len, KindOf& kind_of)
-        : own(own), begin(all.begin), kind_of(kind_of), kv_len(kv_len), next((all.end - 1) / BLOCK_KV * BLOCK_KV) {
-        if (all.end <= all.begin) next = -1;
-    }
+    DEVICE CountedTiles(const TileRange& range, int kv_len) : begin(range.begin), kv_len(kv_len),
+          next(range.begin < range.end ? (range.end - 1) / BLOCK_KV * BLOCK_KV : -BLOCK_KV) {}
 
     DEVICE GroupTile advance() {
-        while (live == 0) {
-            if (next + BLOCK_KV <= begin || next < 0) return {};
-            const int lane = threadIdx.x % 32, slot = next - lane / GROUPS * BLOCK_KV;
-            TileKind kind = EMPTY;
-            if (lane < TILES * GROUPS && slot >= 0 && slot + BLOCK_KV > own.begin && slot < own.end)
-                kind = classify<Order>(own, slot, kv_len, kind_of);
-            live = __ballot_sync(~0u, kind != EMPTY);
-            full = __ballot_sync(~0u, kind == FULL);
-            next -= TILES * BLOCK_KV;
-        }
-        const int tile = (__ffs(live) - 1) / GROUPS, shift = tile * GROUPS;
-        const GroupTile found = {next + (TILES - tile) * BLOCK_KV, live >> shift & GROUP, full >> shift & GROUP};
-        live &= ~(GROUP << shift);
-        return found;
+        const int slot = next;
+        if (slot < 0 || slot + BLOCK_KV <= begin) return {};
+        next -= BLOCK_KV;
+        return {slot, 1, Order::whole(Order::first(slot), kv_len)};
     }
 };
+
+// ---- low_scores_step.cuh
+// What stale maxima (stale_max_softmax.cuh) need where scores may be very low, as masks of floats make them. A row that has met such
+// scores alone is far: its maximum is one of them, say -1e9.
+
+/// A row is far whose maximum, as an exponent, is below minus this. Of others the multiply-add that makes exponents leaves 2^-5 at
+/// most of what rounding took from the maximum; of -1e30 it would be 2^72.
+constexpr float FAR = 0x1p20f;
+
+/// Whether all rows of the warp have met a key, and none is far.
+template <class Normalizer> DEVICE bool has_near_max(const Normalizer& normalizer) {
+    float highest = NEGATIVE_INFINITY;
+    normalizer.each_row([&](int m, int r) { highest = fmaxf(highest, normalizer.offset[m][r]); });
+    return __all_sync(~0u, highest <= FAR);
+}
+
+/// Normalizer::online_softmax_step, which rounds products of far rows before it adds the maximum: equal scores have exponents of 0.
+template <class Normalizer, int M_TILES, int N_TILES>
+DEVICE void low_scores_step(Normalizer& normalizer, float (&scores)[M_TILES][N_TILES][4]) {
+    normalizer.each_row([&](int m, int r) {
+        float even = scores[m][0][2 * r], odd = scores[m][0][2 * r + 1];
+        UNROLL for (int n = 1; n < N_TILES; ++n) {
+            even = fmaxf(even, scores[m][n][2 * r]);
+            odd = fmaxf(odd, scores[m][n][2 * r + 1]);
+        }
+        float maximum = -quad_max(fmaxf(even, odd)) * normalizer.factor;
+        if constexpr (Dtype::FIRST != 0) maximum += Dtype::FIRST;
+        const float before = normalizer.offset[m][r], lowest = fminf(before, maximum);
+        const bool unset = lowest == -NEGATIVE_INFINITY, far = lowest > FAR;  // unset: the row has met only scores of -inf
+        // Of a row without a maximum, earlier output is 0 as it is.
+        normalizer.rescale[m][r] = before == -NEGATIVE_INFINITY ? 1.0f : exp2_flushed(lowest - before);
+        normalizer.row_sum[m][r] *= normalizer.rescale[m][r];
+        normalizer.offset[m][r] = lowest;
+        const float near_shift = far ? 0.0f : lowest, far_shift = far & !unset ? lowest : 0.0f;
+        UNROLL for (int i = 0; i < 2 * N_TILES; ++i) {
+            float& x = scores[m][i / 2][2 * r + i % 2];
+            x = fmaf(x, normalizer.factor, near_shift) + far_shift;
+        }
+        normalizer.tile_sum[m][r] = 0;
+    });
+}
 
 // ---- layout.cuh
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
@@ -1070,6 +1058,17 @@ DEVICE void barrier_arrive(unsigned barrier) {
 /// ldmatrix) or before a barrier of theirs is done, and what the producer wrote this lane alone has read.
 DEVICE void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+
+/// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
+DEVICE bool elected_lane() {
+    unsigned elected;
+    asm volatile(
+        "{ .reg .pred elected;\n"
+        "elect.sync _|elected, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, elected; }"
+        : "=r"(elected));
+    return elected;
 }
 
 /// Arrives; the phase then also waits for this many bytes of TMA.
@@ -1191,7 +1190,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
         barrier_init_done();
     }
 
-    /// By one lane, before it arrives at the stage's full barrier.
+    /// By one lane, before it, or another behind a warp barrier, arrives at the stage's full barrier.
     DEVICE void write(int stage, int group, const TileInfo& info) const {
         const int kind = info.loaded ? (int)info.tile.kind : NONE;
         const int flags = kind | (info.last ? LAST : info.gap ? GAP : 0);
@@ -1215,6 +1214,13 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     }
 
     DEVICE Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
+
+    /// By a whole warp, which arrives at the full barrier next; lane i brings the range of group i % GROUPS.
+    DEVICE void write_plan(const Plan& plan, const TileRange& range) const {
+        const int lane = threadIdx.x % 32;
+        if (lane == 0) put(base + PLAN_AT, plan);
+        if (lane < GROUPS) put(base + RANGES_AT + 16 * lane, range);
+    }
 
     /// By a whole warp. Lane i gets the range of group i % GROUPS.
     DEVICE Plan read_plan(TileRange& range) const {
@@ -1428,6 +1434,7 @@ template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int row
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 1, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles have info for
 [[maybe_unused]] constexpr int RS_STEPS = 0;  // of 16 columns of Q, in registers
+constexpr bool COUNTS_TILES = false;  // consumers read the tile info of a block's first tile alone
 // Slots of a block that are left when the next one is planned: 128 keys.
 [[maybe_unused]] constexpr int PLANNED_SLOTS = 128;
 [[maybe_unused]] constexpr int FIRST_STEP = 16;  // column tiles whose pairs are tested at once in a block's first tile
@@ -1483,6 +1490,23 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     return true;
 }
 
+/// A warp that asks for a block and plans it while the producer loads the last tiles of the one before.
+DEVICE void plan_blocks(const Params& params, const Shared& shared) {
+    unsigned parity = 0;
+    auto hand_over = [&](const Plan& plan, const TileRange& range) {
+        shared.write_plan(plan, range);
+        barrier_arrive(shared.plan_full());
+    };
+    Plan plan;
+    TileRange range;
+    for (int index = block_index(); index >= 0; index = next_work_tile(params, index)) {
+        if (!find_plan(params, index, plan, range)) continue;
+        hand_over(plan, range);
+        barrier_wait(shared.plan_empty(), parity);
+        parity ^= 1;
+    }
+    hand_over({{}, -1}, {});
+}
 // ---------------------------------------------------------------- the producer
 
 /// Loads Q, and with it the work: each warpgroup's as soon as that is done with the block before.
@@ -1490,7 +1514,6 @@ struct QueryLoader {
     const Params& params;
     const TensorMap& q_map;
     const Shared& shared;
-    const bool elected = threadIdx.x % 32 == 0;  // the lane that writes and loads
     unsigned parity = 1;
 
     /// The position of a warpgroup's first row.
@@ -1503,11 +1526,11 @@ struct QueryLoader {
     DEVICE void load(const Work& work) {
         const int head = coordinate(work.head, params.q_stride_head), batch = coordinate(work.batch_index, params.q_stride_batch);
         NO_UNROLL for (int warpgroup = 0; warpgroup < WARPGROUPS; ++warpgroup)
-            if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
+            if (elected_lane()) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
         NO_UNROLL for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
             // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
-            if (elected) {
+            if (elected_lane()) {
                 const unsigned full = shared.queries_full(warpgroup);
                 shared.write_work(warpgroup, parity, work);
                 barrier_arrive_expecting(full, QTile::BYTES);
@@ -1538,18 +1561,20 @@ struct Producer {
     const TensorMap &k_map, &v_map;
     const Shared& shared;
     QueryLoader queries;
-    const bool elected = threadIdx.x % 32 == 0;  // the lane that writes and loads
     Ring<STAGES> keys{1}, values{1};
     KvOrder order = {};
     int ask_below = 0;  // the slot below which the next plan is to be asked for; -1: it has been
 
-    /// `tile` may be none: there is tile info even so. So may the `next` one.
-    DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan) {
+    /// `tile` may be none: there is tile info even so. So may the `next` one. Lane i writes that of group i.
+    DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan, bool first) {
+        const bool loaded = tile.live != 0, told = first || !COUNTS_TILES, end = plan.kv_head < 0;
+        const int group = threadIdx.x % 32;
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
-        if (elected) {
-            const bool loaded = tile.live != 0, end = plan.kv_head < 0;
-            UNROLL for (int i = 0; i < GROUPS; ++i)
-                shared.write(keys.stage, i, {{tile.slot, tile.kind(i)}, loaded, next.live == 0, next.kind(i) == EMPTY, end});
+        if (told && group < GROUPS)
+            shared.write(keys.stage, group,
+                         {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
+        __syncwarp();  // what the lanes have written, the one that arrives publishes
+        if (elected_lane()) {
             const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
                 barrier_arrive_expecting(full, KTile::BYTES);
@@ -1564,7 +1589,7 @@ struct Producer {
 
     DEVICE void load_values(const GroupTile& tile, const Plan& plan) {
         barrier_wait(shared.values_empty(values.stage), values.parity);
-        if (elected) {
+        if (elected_lane()) {
             const unsigned full = shared.values_full(values.stage);
             barrier_arrive_expecting(full, VTile::BYTES);
             load_kv<VTile, KvOrder>(shared.values(values.stage), v_map, full, params, plan.work, order.first(tile.slot),
@@ -1573,14 +1598,17 @@ struct Producer {
         values.advance();
     }
 
+    /// Asks for the next plan when few keys are left: a block asked for sooner might wait here while others are idle.
+    DEVICE void ask_for_plan(int slot) {
+        if (slot >= ask_below) return;
+        barrier_arrive(shared.plan_empty());
+        ask_below = -1;
+    }
+
     /// All that a block of queries needs. `own` are the keys of the lane's group.
     DEVICE void load_block(const Plan& plan, TileRange own) {
         TileRange all = span(own);
-        const Context context = context_of(params, plan.work);
-        const QueryBlock block(params, context, Rows(params, plan.work));
-        const QueryBlock rows = block.part(GROUP_ROWS * (threadIdx.x % 32 % GROUPS), GROUP_ROWS);
-        auto kind_of = [&](int kv_first, int kv_last) { return rows.kind(kv_first, kv_last); };
-        DescendingTiles<KvOrder, GROUPS, decltype(kind_of)> tiles(own, all, plan.work.kv_len, kind_of);
+        CountedTiles<KvOrder> tiles(all, plan.work.kv_len);
         ask_below = all.begin + PLANNED_SLOTS;
         // Of three tiles in a row, the values of the first and the keys of the second are loaded: one piece of code.
         // FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
@@ -1591,8 +1619,8 @@ struct Producer {
             next = tiles.advance();
             if (number < 0) continue;
             const bool done = tile.live == 0;
-            if (number == 0 || !done) load_keys(tile, next, plan);
-            if (number == 0) queries.load(plan.work);  // which waits for consumers of the block before; keys need not
+            ask_for_plan(next.live == 0 ? -1 : next.slot);
+            if (number == 0 || !done) load_keys(tile, next, plan, number == 0);
             if (number > 0) load_values(before, plan);
             if (done) return;
         }
@@ -1601,9 +1629,13 @@ struct Producer {
     DEVICE void run() {
         TileRange own;
         Plan plan;
-        for (int index = block_index(); index >= 0; index = next_work_tile(params, index))
-            if (find_plan(params, index, plan, own)) load_block(plan, own);
-        load_keys({}, {}, {{}, -1});
+        for (unsigned parity = 0;; parity ^= 1) {
+            barrier_wait(shared.plan_full(), parity);
+            plan = shared.read_plan(own);
+            if (plan.kv_head < 0) break;
+            load_block(plan, own);
+        }
+        load_keys({}, {}, {{}, -1}, true);
     }
 };
 // ---------------------------------------------------------------- queries times keys
@@ -1766,7 +1798,7 @@ struct Consumer {
     DEVICE void online_softmax_step(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
                                     OutputDone output_done) {
         to_scores<FIRST_STEP>(block, tile);
-        normalizer.online_softmax_step(scores);
+        low_scores_step(normalizer, scores);
         exponentiate(normalizer);
         to_operands(output_done);
         normalizer.rescale_rows(out);
@@ -1776,7 +1808,7 @@ struct Consumer {
     /// have one: they may have no key here either.
     template <class OutputDone>
     DEVICE void next_tile(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile, OutputDone output_done) {
-        bool lost = full(tile) && whole.serves(block, scores);
+        bool lost = full(tile) && has_near_max(normalizer) && whole.serves(block, scores);
         if (lost && try_stale_max(normalizer, block, output_done)) return;
         bool may_keep_max = false, keeps_max;
         while (true) {
@@ -1787,7 +1819,7 @@ struct Consumer {
                 normalizer.to_exponents(scores);
                 normalizer.keep_max();
             } else {
-                normalizer.online_softmax_step(scores);
+                low_scores_step(normalizer, scores);
             }
             exponentiate(normalizer);
             if (!keeps_max || normalizer.max_still_valid(STALE_MAX_LIMIT)) break;
@@ -1909,10 +1941,15 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-        give_registers<40>();
+        give_registers<32>();
         if (warp == WARPS) {
             Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
             producer.run();
+        }
+        if (warp == WARPS + 1) plan_blocks(params, shared);
+        if (warp == WARPS + 2) {
+            QueryLoader queries = {params, q_map, shared};
+            queries.run();
         }
     } else {
         // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.

@@ -65,7 +65,7 @@ struct Pipeline {
         barrier_init_done();
     }
 
-    /// By one lane, before it arrives at the stage's full barrier.
+    /// By one lane, before it, or another behind a warp barrier, arrives at the stage's full barrier.
     __device__ __forceinline__ void write(int stage, int group, const TileInfo& info) const {
         const int kind = info.loaded ? (int)info.tile.kind : NONE;
         const int flags = kind | (info.last ? LAST : info.gap ? GAP : 0);

@@ -49,6 +49,19 @@ struct RowExchange {
         }
     }
 
+    /// The same by Normalizer::raise, for scores that may be very low.
+    template <class Normalizer, int N_TILES>
+    __device__ __forceinline__ void raise(int first, Normalizer& normalizer, float (&exponents)[1][N_TILES][4]) const {
+        const bool from_zero = normalizer.far();
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int row = row_of(first, r);
+            const float sum = sum_of(row), rescale = normalizer.raise(0, r, from_zero, peak_of(row), sum, exponents);
+            normalizer.row_sum[0][r] = 0.25f / GROUPS * sum * rescale;  // a share for each lane that has the row
+            if (threadIdx.x % 4 == 0) factors[row] = rescale;
+        }
+    }
+
     /// Tells l of 16 rows. All lanes must call.
     template <class Normalizer>
     __device__ __forceinline__ void put_sums(int first, int group, const Normalizer& normalizer) const {
@@ -84,5 +97,12 @@ private:
 #pragma unroll
         for (int group = 0; group < GROUPS; ++group) sum += sums[group * ROWS + row];
         return sum;
+    }
+
+    __device__ __forceinline__ float peak_of(int row) const {
+        float peak = NEGATIVE_INFINITY;
+#pragma unroll
+        for (int group = 0; group < GROUPS; ++group) peak = fmaxf(peak, peaks[group * ROWS + row]);
+        return peak;
     }
 };

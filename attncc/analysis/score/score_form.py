@@ -23,6 +23,7 @@ from .gradient import final_score
 _PAIR_SYMBOLS = frozenset({"score", "kv_idx", "q_idx", "q_pos"})
 
 
+_PIECEWISE = frozenset({"select", "abs", "min", "max"})
 _AFFINE = frozenset({"add", "sub", "neg", "mul", "div", "to_float"})
 # Ints that are the same for all pairs of many tiles: of clamped distances, those far from the diagonal.
 _STEPPED = frozenset({"min", "max", "floordiv", "shr", "select"})
@@ -165,8 +166,8 @@ class _Former:
             return ZERO if all(map(self._is_stepped, expr.indices)) else None
         if isinstance(expr, Apply) and expr.op in _AFFINE:
             return self._operator_step(expr)
-        if isinstance(expr, Apply) and expr.op == "abs":
-            return self._size_step(expr.args[0])
+        if isinstance(expr, Apply) and expr.op in _PIECEWISE:
+            return self._piecewise_step(expr)
         return const(1.0) if isinstance(expr, Symbol) else None
 
     def _is_stepped(self, index: Expr) -> bool:
@@ -195,18 +196,40 @@ class _Former:
                 return self._product_step(expr, first, second)
         return first  # of to_float
 
-    def _size_step(self, inner: Expr) -> Expr | None:
-        """Of |inner|, in tiles where it is below 0 for all pairs or for none: those on one side of the diagonal."""
-        step = self.step(inner)
-        if step is None or inner.type is not Type.INT:
+    def _piecewise_step(self, expr: Apply) -> Expr | None:
+        """Of `a if condition else b`, |a|, the larger or smaller of two ints: in tiles where one arm holds for all."""
+        *_, last = expr.args
+        if expr.op == "select":
+            condition, *arms = expr.args
+        elif expr.type is not Type.INT:  # little is known of floats
             return None
-        self.stepped.append(apply("max", apply("min", inner, const(0)), const(-1)))  # -1 below 0, else 0
-        sign = self.factors.choice(apply("ge", inner, const(0)), const(1.0), const(-1.0))
-        return self.factors.times(step, sign)
+        elif expr.op == "abs":
+            condition, arms = apply("ge", last, const(0)), [last, apply("neg", last)]
+        else:
+            condition, arms = apply("ge", *expr.args), [*expr.args][:: 1 if expr.op == "max" else -1]
+        first, second = map(self.step, arms)
+        if first is None or second is None or not self._seldom_differs(condition):
+            return None
+        if "kv_idx" in _symbols(condition):
+            self.stepped.append(apply("select", condition, const(1), const(0)))
+        return self.factors.choice(condition, first, second)
+
+    def _seldom_differs(self, condition: Expr) -> bool:
+        """Whether a condition compares what is affine in the key: few tiles have pairs on both sides."""
+        if "kv_idx" not in _symbols(condition):
+            return True
+        if not isinstance(condition, Apply):
+            return False
+        if condition.op in ("and", "or", "not"):
+            return all(map(self._seldom_differs, condition.args))
+        before = len(self.stepped)
+        steps = [self.step(arg) for arg in condition.args if arg.type is Type.INT]
+        del self.stepped[before:]  # what the arms of a comparison are doesn't matter
+        return len(steps) == len(condition.args) and None not in steps
 
     def _product_step(self, expr: Apply, first: Expr, second: Expr) -> Expr | None:
         grows, other = (first, expr.args[1]) if second == ZERO else (second, expr.args[0])
-        if "kv_idx" in _symbols(other) or (expr.op == "div" and second != ZERO):
+        if second != ZERO and (first != ZERO or expr.op == "div"):
             return None
         factor = other if other.type is Type.FLOAT else _converted(other)
         return self.factors.times(grows, factor) if expr.op == "mul" else self.factors.over(grows, factor)

@@ -17,7 +17,7 @@ from ..shared import Parts
 # and most where it classifies tiles. It then keeps all that those that multiply can spare beside their accumulators and
 # _OTHER, or _LOW_PRESSURE_OTHER where they compute little. _LAUNCHED sums one thread of each warpgroup.
 _LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
-_PRODUCER_REGISTERS = {1: 56, 2: 40, 3: 32, 4: 32}
+_PRODUCER_REGISTERS = {1: 56, 2: 32, 3: 32, 4: 32}
 _TRANSPOSING_REGISTERS = {1: 56, 2: 56, 3: 56, 4: 64}
 _READING_REGISTERS = {1: 136, 2: 56, 3: 56, 4: 64}
 _CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
@@ -235,8 +235,10 @@ class HopperForward(ForwardFacts):
     @property
     def plans_ahead(self) -> bool:
         """Whether a warp of its own takes and plans work tiles, and another loads Q. One does all where V is
-        transposed, which leaves no warps, and for one group of rows, of which there is little to plan."""
-        return self.row_groups > 1 and not self.transposes_values
+        transposed, which leaves no warps, and for one group of rows, of which there is little to plan. But without a
+        mask, if products overlap, keys of a block needn't wait for its Q."""
+        apart = self.row_groups > 1 or (self.plan.overlap and not self.plan.variant.keeps)
+        return apart and not self.transposes_values
 
     @property
     def keeps_max_under_masks(self) -> bool:

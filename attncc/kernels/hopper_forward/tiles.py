@@ -115,9 +115,11 @@ def _of_four_warpgroups(asked: Asked, found: Tiles) -> Iterator[Choice]:
 
 
 def _for_key_lines(asked: Asked) -> Iterator[Choice]:
-    """What goes first where rows have lines of 8 or 32 bits: four lanes read 64 keys of 8 bits at once, and 64 keys of 32
-    bits take as many registers as the scores, which leaves room for two warpgroups (docs/notebook/2026-11-score-lines.md,
-    "What is read at every key")."""
+    """What goes first where rows have lines of 8 or 32 bits: four lanes read 64 keys of 8 bits at once, and those of 32
+    bits take as many registers as the scores, which leaves room for two warpgroups.
+
+    docs/notebook/2026-11-score-lines.md, "What is read at every key".
+    """
     build = asked.build
     dims = build.padded_head_dims
     if build.element_bytes == 2 and max(dims) <= 128 and not any(name in asked.settings for name in TILE_KNOBS):

@@ -10,30 +10,30 @@
 //        kv_bounds 788, value_descale 798
 //   803  a block of queries
 //   897  leaf code, continued: tile_scheduler.cuh 899, group_tiles.cuh 911, descending_tiles.cuh 933, layout.cuh 970,
-//        load_matrices.cuh 993, warp_scores.cuh 1004, barrier.cuh 1028, words.cuh 1083, pipeline.cuh 1106,
-//        tma.cuh 1224, tma_1d.cuh 1255, cluster_none.cuh 1277, kv_in_rows.cuh 1285, transpose.cuh 1295,
-//        warpgroup.cuh 1347, wgmma.cuh 1374, values_transposed.cuh 1422, rounded_late.cuh 1516
-//  1524  what the warps share
-//  1564  the planner
-//  1585  the producer
-//  1607    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1700    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1726  queries times keys
-//  1761  the consumers
-//  1944    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1948    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1957    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1961    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1964    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1966    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1969    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1989    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2006    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2021    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2029  the kernel
-//  2037    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2047    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2057    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        load_matrices.cuh 993, warp_scores.cuh 1004, barrier.cuh 1028, words.cuh 1094, pipeline.cuh 1117,
+//        tma.cuh 1235, tma_1d.cuh 1266, cluster_none.cuh 1288, kv_in_rows.cuh 1296, transpose.cuh 1306,
+//        warpgroup.cuh 1358, wgmma.cuh 1385, values_transposed.cuh 1433, rounded_late.cuh 1527
+//  1535  what the warps share
+//  1576  the planner
+//  1597  the producer
+//  1618    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1713    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1739  queries times keys
+//  1774  the consumers
+//  1957    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1961    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1970    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1974    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1977    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1979    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1982    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2002    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2019    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2034    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2042  the kernel
+//  2050    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2060    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2070    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -1046,6 +1046,17 @@ DEVICE void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 
+/// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
+DEVICE bool elected_lane() {
+    unsigned elected;
+    asm volatile(
+        "{ .reg .pred elected;\n"
+        "elect.sync _|elected, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, elected; }"
+        : "=r"(elected));
+    return elected;
+}
+
 /// Arrives; the phase then also waits for this many bytes of TMA.
 DEVICE void barrier_arrive_expecting(unsigned barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -1162,7 +1173,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
         barrier_init_done();
     }
 
-    /// By one lane, before it arrives at the stage's full barrier.
+    /// By one lane, before it, or another behind a warp barrier, arrives at the stage's full barrier.
     DEVICE void write(int stage, int group, const TileInfo& info) const {
         const int kind = info.loaded ? (int)info.tile.kind : NONE;
         const int flags = kind | (info.last ? LAST : info.gap ? GAP : 0);
@@ -1526,6 +1537,7 @@ template <class Dtype, int STEPS> struct Operands {
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 3, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles have info for
 [[maybe_unused]] constexpr int RS_STEPS = 0;  // of 16 columns of Q, in registers
+constexpr bool COUNTS_TILES = false;  // consumers read the tile info of a block's first tile alone
 // Slots of a block that are left when the next one is planned: 128 keys.
 [[maybe_unused]] constexpr int PLANNED_SLOTS = 128;
 [[maybe_unused]] constexpr int FIRST_STEP = 12;  // column tiles whose pairs are tested at once in a block's first tile
@@ -1589,7 +1601,6 @@ struct QueryLoader {
     const Params& params;
     const TensorMap& q_map;
     const Shared& shared;
-    const bool elected = threadIdx.x % 32 == 0;  // the lane that writes and loads
     unsigned parity = 1;
 
     /// The position of a warpgroup's first row.
@@ -1602,11 +1613,11 @@ struct QueryLoader {
     DEVICE void load(const Work& work) {
         const int head = coordinate(work.head, params.q_stride_head), batch = coordinate(work.batch_index, params.q_stride_batch);
         NO_UNROLL for (int warpgroup = 0; warpgroup < WARPGROUPS; ++warpgroup)
-            if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
+            if (elected_lane()) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
         NO_UNROLL for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
             // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
-            if (elected) {
+            if (elected_lane()) {
                 const unsigned full = shared.queries_full(warpgroup);
                 shared.write_work(warpgroup, parity, work);
                 barrier_arrive_expecting(full, QTile::BYTES);
@@ -1637,18 +1648,20 @@ struct Producer {
     const TensorMap &k_map, &v_map;
     const Shared& shared;
     QueryLoader queries;
-    const bool elected = threadIdx.x % 32 == 0;  // the lane that writes and loads
     Ring<STAGES> keys{1}, values{1};
     KvOrder order = {};
     int ask_below = 0;  // the slot below which the next plan is to be asked for; -1: it has been
 
-    /// `tile` may be none: there is tile info even so. So may the `next` one.
-    DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan) {
+    /// `tile` may be none: there is tile info even so. So may the `next` one. Lane i writes that of group i.
+    DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan, bool first) {
+        const bool loaded = tile.live != 0, told = first || !COUNTS_TILES, end = plan.kv_head < 0;
+        const int group = threadIdx.x % 32;
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
-        if (elected) {
-            const bool loaded = tile.live != 0, end = plan.kv_head < 0;
-            UNROLL for (int i = 0; i < GROUPS; ++i)
-                shared.write(keys.stage, i, {{tile.slot, tile.kind(i)}, loaded, next.live == 0, next.kind(i) == EMPTY, end});
+        if (told && group < GROUPS)
+            shared.write(keys.stage, group,
+                         {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
+        __syncwarp();  // what the lanes have written, the one that arrives publishes
+        if (elected_lane()) {
             const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
                 barrier_arrive_expecting(full, KTile::BYTES);
@@ -1664,7 +1677,7 @@ struct Producer {
     DEVICE void load_values(const GroupTile& tile, const Plan& plan) {
         if (params.values_ahead != nullptr) return load_values_ahead(tile, plan);
         barrier_wait(shared.loaded_empty(values.stage), values.parity);
-        if (elected) {
+        if (elected_lane()) {
             const int rows = rows_follow_keys(params) ? plan.work.kv_len - order.first(tile.slot) : BLOCK_KV;
             shared.write_rows(values.stage, min(rows, BLOCK_KV));
             const unsigned full = shared.loaded_full(values.stage);
@@ -1679,7 +1692,7 @@ struct Producer {
     DEVICE void load_values_ahead(const GroupTile& tile, const Plan& plan) {
         const unsigned full = shared.values_full(values.stage);
         barrier_wait(shared.values_empty(values.stage), values.parity);
-        if (elected) {
+        if (elected_lane()) {
             barrier_arrive_expecting(full, ValuesTile::BYTES);
             Cluster::load_bytes(shared.values(values.stage),
                               tile_ahead<BLOCK_KV, ValuesTile>(params, plan.work, plan.kv_head, tile.slot), ValuesTile::BYTES, full);
@@ -1705,7 +1718,7 @@ struct Producer {
             next = tiles.advance();
             if (number < 0) continue;
             const bool done = tile.live == 0;
-            if (number == 0 || !done) load_keys(tile, next, plan);
+            if (number == 0 || !done) load_keys(tile, next, plan, number == 0);
             if (number == 0) queries.load(plan.work);  // which waits for consumers of the block before; keys need not
             if (number > 0) load_values(before, plan);
             if (done) return;
@@ -1717,10 +1730,10 @@ struct Producer {
         Plan plan;
         for (int index = block_index(); index >= 0; index = next_work_tile(params, index))
             if (find_plan(params, index, plan, own)) load_block(plan, own);
-        load_keys({}, {}, {{}, -1});
+        load_keys({}, {}, {{}, -1}, true);
         if (params.values_ahead != nullptr) return;
         barrier_wait(shared.loaded_empty(values.stage), values.parity);
-        if (elected) shared.write_end(values.stage);
+        if (elected_lane()) shared.write_end(values.stage);
     }
 };
 // ---------------------------------------------------------------- queries times keys

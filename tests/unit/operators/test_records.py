@@ -105,6 +105,18 @@ def test_no_value_leaves_the_static_range(name: str) -> None:
         assert found.low <= values.min() and values.max() <= found.high, (used, found)
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_float_leaves_the_bounds_of_the_record(name: str) -> None:
+    record, sizes = OPERATORS[name].on_floats, 10.0 ** np.arange(-9, 30)
+    assert record is not None
+    at = np.concatenate([np.linspace(-30, 30, 999), sizes, -sizes, [0, np.inf, -np.inf]])
+    for dtype in (np.float32, np.float64):
+        values = meaning(name, Type.FLOAT, [at], dtype)
+        values = values[~np.isnan(values)]
+        assert values.min() >= (0 if record.never_negative else -record.at_most)
+        assert values.max() <= record.at_most
+
+
 @pytest.mark.parametrize("name", GIVING_INTS)
 def test_every_int_operator_has_an_interval_over_a_tile(name: str) -> None:
     on_ints = OPERATORS[name].on_ints

@@ -102,6 +102,8 @@ def test_everything_at_once(block_q: int) -> None:
     [
         ("score = 5 * tanh(score / 5) - slope[h] * kv_idx", 0.1),  # some tiles small, some not
         ("score = score + slope[clamp(kv_idx - q_pos, -60, -30) + 60]", 0.3),  # one entry for the pairs of some tiles
+        ("score = score - (slope[h] if q_pos >= kv_idx else slope[h + 9]) * min(abs(q_pos - kv_idx), 70)", 0.3),
+        ("score = score + (0.5 if kv_idx > q_pos and kv_idx > 60 else slope[3] * max(kv_idx - 40, 0))", 0.3),
     ],
 )
 def test_whole_tiles_take_the_cheap_form_of_score_lines(line: str, scale: float) -> None:

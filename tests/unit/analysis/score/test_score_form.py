@@ -76,6 +76,9 @@ def test_the_form_equals_the_lines(lines: str, terms: int, step: str) -> None:
         "score = tanh(tanh(score))",
         "score = score + keys[b, kv_idx]",
         "score = score + abs(slope[h] * (q_pos - kv_idx))",  # nothing is known of a float
+        "score = score + (1.0 if kv_idx % 7 == 3 else 0.0)",  # few tiles are on one side
+        "score = score + (1.0 if keys[b, kv_idx] > 0.5 else 0.0)",
+        "score = score + (keys[b, kv_idx] if kv_idx > q_pos else 0.0)",
         "score = score + kv_idx * kv_idx",
         "score = score + 1 / (1 + kv_idx)",
         "score = score + (kv_idx + far)",  # may wrap
@@ -117,11 +120,22 @@ def test_a_lookup_counts_where_all_of_a_tile_read_one_entry(index: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "size", ["abs(q_pos - kv_idx)", "abs(2 * kv_idx - 200) - abs(kv_idx - q_idx)", "abs(abs(kv_idx - 100) - 40)"]
+    "part",
+    [
+        "abs(q_pos - kv_idx)",
+        "abs(2 * kv_idx - 200) - abs(kv_idx - q_idx)",
+        "abs(abs(kv_idx - 100) - 40)",
+        "min(abs(q_pos - kv_idx), 70)",
+        "clamp(kv_idx - q_pos, -50, 20)",
+        "max(q_pos - kv_idx - 30, 0)",
+        "slope[0] * (q_pos - kv_idx) if q_pos >= kv_idx else 3.0 * kv_idx",
+        "(slope[0] if q_pos >= kv_idx else slope[1]) * abs(q_pos - kv_idx)",
+        "1.0 if kv_idx > q_pos and not kv_idx - q_pos > 60 else 0.25 * kv_idx",
+    ],
 )
-def test_a_size_counts_where_all_of_a_tile_have_one_sign(size: str) -> None:
+def test_arms_count_where_one_holds_for_all_of_a_tile(part: str) -> None:
     """There it is affine; elsewhere the form doesn't hold, though in few tiles."""
-    line = f"score = score - slope[h] * ({size})"
+    line = f"score = score - slope[h] * ({part})"
     found, exact = form(line), final_score(variant(INPUTS + line))
     assert found is not None
     held = 0
