@@ -77,7 +77,17 @@ def code(lines: Sequence[KeyLine], lowering: Lowering, fields: Fields) -> str:
         _method(
             f"bool load_ahead({arguments})", _load_ahead(lines), "Begins to read, if a lane reads pieces of all lines."
         ),
-        _method(f"void load({arguments})", _load(lines), "Reads, wherever the entries lie."),
+        _method(
+            f"bool next_to_each_other({arguments}) const",
+            _next_to_each_other(lines),
+            "Whether `load_shifted` may be called.",
+        ),
+        _method(f"void load_shifted({arguments})", _load_shifted(lines), "Reads pieces that aren't aligned."),
+        _method(
+            f"void load_singly({arguments})",
+            _each(lines, "{0}.load_singly({1}, kv_first);"),
+            "Reads what lies anywhere.",
+        ),
         _method("void exchange()", _each(lines, "{}.exchange();"), "Between `load_ahead` and `at`."),
         _method("void clear()", _each(lines, "{}.clear();"), "Before loads under a condition."),
         _method(f"{kind}Entry at(int row, int n, int side) const", [_at(lines)]),
@@ -157,15 +167,15 @@ def _load_ahead(lines: Sequence[KeyLine]) -> Iterator[str]:
     yield "return true;"
 
 
-def _load(lines: Sequence[KeyLine]) -> Iterator[str]:
-    yield "if (load_ahead(params, ctx, rows, kv_first)) return exchange();"
-    yield "bool shifted = true;"
-    yield from _each(lines, "shifted &= {0}.next_to_each_other({1}, kv_first);")
-    yield "if (__all_sync(~0u, shifted)) {"
-    yield from (f"    {text}" if text[0] != "#" else text for text in _each(lines, "{0}.load_shifted({1}, kv_first);"))
-    yield "    return exchange();"
-    yield "}"
-    yield from _each(lines, "{0}.load_singly({1}, kv_first);")
+def _next_to_each_other(lines: Sequence[KeyLine]) -> Iterator[str]:
+    yield "bool all = true;"
+    yield from _each(lines, "all &= {0}.next_to_each_other({1}, kv_first);")
+    yield "return __all_sync(~0u, all);"
+
+
+def _load_shifted(lines: Sequence[KeyLine]) -> Iterator[str]:
+    yield from _each(lines, "{0}.load_shifted({1}, kv_first);")
+    yield "exchange();"
 
 
 def _at(lines: Sequence[KeyLine]) -> str:

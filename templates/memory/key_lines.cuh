@@ -80,8 +80,8 @@ struct LaneEntries {
         for (int i = 0; i < 2 * N_TILES / KEYS; ++i) load_piece(i, own + 4 * PIECE * i);
     }
 
-    /// Whether pieces that aren't aligned may be read as two aligned ones each: none of them reaches beyond the line. What
-    /// lies before it in the first is of the same allocation, which is aligned. Smaller pieces are read one by one.
+    /// Whether pieces that aren't aligned may be read as two aligned ones each: none of them reaches beyond the line.
+    /// What lies before it in the first is of the same allocation, which is aligned. Smaller pieces are read one by one.
     static __device__ __forceinline__ bool next_to_each_other(const KeyLine<Element>& line, int kv_first) {
         return !EXCHANGED || (line.stride == 1 && kv_first + 8 * N_TILES + KEYS <= line.length);
     }

@@ -17,11 +17,10 @@ __device__ __forceinline__ void each_score_read(float (&scores)[M_TILES][N_TILES
             }
 }
 
-/// Of STEP column tiles so many whose entries are read at once wherever they lie: the addresses of more would take
-/// registers.
+/// Of STEP column tiles so many in a round, whose addresses take registers; and where they are pieces of bytes.
 template <int STEP>
 struct ReadStep {
-    static constexpr int VALUE = STEP % 4 == 0 ? 4 : STEP % 2 == 0 ? 2 : 1;
+    static constexpr int VALUE = STEP % 4 == 0 ? 4 : STEP % 2 == 0 ? 2 : 1, OF_BYTES = STEP % 8 == 0 ? 8 : VALUE;
 };
 
 /// The same of all column tiles, in rounds of STEP, each of which reads its entries: read(entries, key).
