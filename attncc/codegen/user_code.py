@@ -201,9 +201,10 @@ class _Printer:
         return self._mask(head, nodes, BOOL, called=called)
 
     def keep_sixteen(self, tests: Mapping[Keep, Expr]) -> str:
-        """Backward: `keep` for what is read of a row at 16 keys at once, and `keep_sixteen`."""
+        """Backward: `keep` for what is read of a row at 16 keys at once, and `keep_sixteen`. What all rows share is few
+        loads in any case."""
         lines = self.keep_lines(tests) if self.plan.is_backward else ()
-        if not lines:
+        if not any(item.of_row for item in lines):
             return ""
         head, sixteen = key_lines.code_of_rows(lines, self.lowering, self.fields)
         return "\n\n".join((head, self.keep(tests, lines), sixteen))
