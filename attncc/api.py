@@ -58,8 +58,8 @@ def parse(
 def compile(
     spec: Path | str,
     *,
-    dtype: str,
-    head_dim: int,
+    dtype: str = "bf16",
+    head_dim: int = 128,
     value_head_dim: int | None = None,
     variant: str | None = None,
     arch: str | Sequence[str] | None = None,
@@ -71,11 +71,13 @@ def compile(
     """A kernel for one variant, dtype (fp16, bf16, fp32, e4m3; on the CPU also fp64) and head dim.
 
     Kernels of e4m3, for sm_90a and the CPU, take q, k and v in 8 bits (torch.float8_e4m3fn) and give out in bf16.
-    `spec` and `consts`: as in `parse`, so `attncc.compile("sliding_window", dtype="bf16", head_dim=128, width=4096)`
-    needs no file. Machine code is made for the targets in `arch`, or without
-    it for the GPUs of this machine, now if there are any; it is kept by content, in the user's cache and in memory
-    until the process ends. So pass what takes thousands of values as an `input`: each value of a const is a kernel.
-    Without a GPU and without `arch` nothing is compiled, and the kernel runs NumPy arrays and CPU tensors.
+    A kernel takes no other dtype or head dim than its own: a call with others says which to name here.
+    `spec` and `consts`: as in `parse`, so `attncc.compile("sliding_window", width=4096)` needs no file.
+
+    Machine code is made for the targets in `arch`, or without it for the GPUs of this machine, now if there are any; it
+    is kept by content, in the user's cache and in memory until the process ends. So pass what takes thousands of values
+    as an `input`: each value of a const is a kernel. Without a GPU and without `arch` nothing is compiled, and the
+    kernel runs NumPy arrays and CPU tensors.
     `schedule` takes the place of the file's own for its pass and target. `allow_imports`: as in `parse`.
 
     AttnccError with everything that is wrong with the spec (A0 to A4), or with NVRTC (A5).

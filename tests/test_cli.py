@@ -221,7 +221,7 @@ def test_show_as_text(spec) -> None:
         "show", spec("keep if kv_idx < 4"), "--q-len", 8, "--kv-len", 16, "--block-q", 4, "--block-kv", 4
     ).output
     assert "████············  ████············  4\n" in shown
-    assert "32 of 128 pairs kept (25.00%), 4 to 4 keys a row, 0 rows keep nothing" in shown
+    assert "32 of 128 pairs kept (25.00%)\nrows   4 to 4 keys a row, 0 rows keep nothing\n" in shown
     assert "8 = 6 empty (75.0%), 0 partial (0.0%), 2 full (25.0%)" in shown
 
 

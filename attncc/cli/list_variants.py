@@ -28,7 +28,7 @@ def command() -> None:
     \b
     attncc list
     attncc run sliding_window -D width=64
-    attncc.compile("sliding_window", dtype="bf16", head_dim=128, width=4096)
+    attncc.compile("sliding_window", width=4096)
     """
     from .. import library
     from ..semantics.load import load

@@ -138,4 +138,4 @@ def _save(drawn: Picture, path: Path) -> None:
             else:
                 save_png(drawn, path)
     except ImportError:
-        raise click.UsageError("pictures need matplotlib: pip install 'attncc[plot]'") from None
+        raise click.UsageError("--png needs matplotlib: pip install 'attncc[plot]'; --svg doesn't") from None

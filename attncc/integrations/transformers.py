@@ -27,6 +27,7 @@ from ..flex.call import Mods, Options
 from ..flex.inputs import flat
 from ..problem.refusal import refused
 from .mods import misfit, of_tensor, score_mod_of
+from .own_attention import refuse_own_attention
 from .paged import paged, register_paged
 
 __all__ = ["NAME", "Mask", "attention", "mask", "paged", "register"]
@@ -36,10 +37,14 @@ _LOST = {"doge": "drops a mask that is no tensor, and would attend to all keys"}
 
 
 def register(name: str = NAME) -> None:
-    """Makes `attn_implementation="attncc"` (or another name) known to transformers. A second call changes nothing."""
+    """Makes `attn_implementation="attncc"` (or another name) known to transformers. A second call changes nothing.
+
+    Models whose attention can't be replaced raise AttnccError A714 with that name, most of them when they are made.
+    """
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, mask)
     register_paged()
+    refuse_own_attention(name)
 
 
 class Mask(BlockMask):  # type: ignore[misc]  # torch is not followed

@@ -70,12 +70,12 @@ class Drawing(Tiles):
         }
 
     def summary(self) -> str:
-        """The numbers of the picture, three lines, and a fourth where they are of some rows."""
+        """The numbers of the picture, four lines, and a fifth where they are of some rows."""
         pairs, empty_rows = self.q_len * self.kv_len, np.count_nonzero(self.row_keys == 0)
         about = "about " * (self.one_row_of > 1)
         return (
-            f"mask   {self.q_len} x {self.kv_len}: {about}{self.kept} of {pairs} pairs kept ({self.kept / pairs:.2%}), "
-            f"{self.row_keys.min()} to {self.row_keys.max()} keys a row, {empty_rows} rows keep nothing\n"
+            f"mask   {self.q_len} x {self.kv_len}: {about}{self.kept} of {pairs} pairs kept ({self.kept / pairs:.2%})\n"
+            f"rows   {self.row_keys.min()} to {self.row_keys.max()} keys a row, {empty_rows} rows keep nothing\n"
             f"{self.tile_summary()}\n"
             f"work   {self.computed / pairs:.2%} of the pairs lie in tiles that are computed{self._sample()}"
         )
@@ -83,7 +83,7 @@ class Drawing(Tiles):
     def _sample(self) -> str:
         if self.one_row_of == 1:
             return ""
-        return f"\nrows   one of {self.one_row_of}, chosen at random, stands for all of them: all would take long"
+        return f"\nsample one row of {self.one_row_of}, at random, stands for all of them: all would take long"
 
 
 def edges_of(length: int, cells: int) -> Array:

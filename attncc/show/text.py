@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -29,14 +30,19 @@ def text(shown: Drawing, width: int = 33, height: int = 20) -> str:
         shades = "".join(_shade(value) for value in mask[i])
         marks = "".join(TILE_MARKS[TileKind(kind)] for kind in tiles[i])
         lines.append(f"{shades}  {marks}  {shown.row_keys[start:end].mean():.0f}")
-    return "\n".join((shown.title, "", *lines, "", f"tiles: {LEGEND}", shown.summary()))
+    return "\n".join((shown.title, "", *lines, "", f"tiles: {LEGEND}", _in_columns(shown.summary())))
 
 
 def tiles_text(shown: Tiles, width: int = 66, height: int = 20) -> str:
     """The tile map alone."""
     cells = _tile_cells(shown, edges_of(shown.q_len, height), edges_of(shown.kv_len, width))
     lines = ["".join(TILE_MARKS[TileKind(kind)] for kind in row) for row in cells]
-    return "\n".join((shown.title, "", *lines, "", f"tiles: {LEGEND}", shown.tile_summary()))
+    return "\n".join((shown.title, "", *lines, "", f"tiles: {LEGEND}", _in_columns(shown.tile_summary())))
+
+
+def _in_columns(summary: str) -> str:
+    """Lines of numbers in 80 columns; what goes on stands below the first number."""
+    return "\n".join(fill(line, 80, subsequent_indent=" " * 7) for line in summary.split("\n"))
 
 
 def _shade(density: float) -> str:

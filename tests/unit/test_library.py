@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 import attncc
@@ -21,6 +23,16 @@ def test_consts_by_name() -> None:
     kernel = attncc.compile("sliding_window", dtype="fp32", head_dim=16, width=77)
     other = attncc.compile("sliding_window", dtype="fp32", head_dim=16, defines={"width": 77})
     assert kernel is other  # the same meaning, so the same kernel
+
+
+def test_a_name_and_its_consts_are_enough() -> None:
+    kernel = attncc.compile("sliding_window", width=77)
+    assert kernel is attncc.compile("sliding_window", dtype="bf16", head_dim=128, width=77)
+    shorter = np.zeros((1, 1, 8, 64), ml_dtypes.bfloat16)
+    with pytest.raises(AttnccError, match=r"A603(.|\n)*compile the kernel with head_dim=64"):
+        kernel(shorter, shorter, shorter)
+    with pytest.raises(AttnccError, match=r'A604(.|\n)*build the kernel for "fp16"'):
+        kernel(*[np.zeros((1, 1, 8, 128), np.float16)] * 3)
 
 
 def test_a_const_comes_once() -> None:

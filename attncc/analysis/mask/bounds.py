@@ -211,7 +211,7 @@ class Solver:
         forms = [form] if relation is Relation.BELOW else [form, form.times(-1)]
         live, full = ([self._below(side, end) for side in forms] for end in (0, 1))
         if any(part is None for part in live + full):
-            if not all(self._algebra.fits(side) for side in forms):
+            if not all(self._algebra.fits(side) or self._lacks_order(side) for side in forms):
                 self._box.reasons[expr] = WRAPS
             return self._unknown()
         found = (self._intersection([part for part in parts if part]) for parts in (live, full))
@@ -221,6 +221,15 @@ class Solver:
         if relation is Relation.ZERO and isinstance(self._moving(form), Load):
             full_range = self._where_values_agree(form, live_range)
         return LoopBounds(live_range, full_range)
+
+    def _lacks_order(self, form: Affine) -> bool:
+        """Whether a lookup moves alone, and what it is compared with fits: its ranges want a hint then, not bits."""
+        moving = self._moving(form)
+        if not isinstance(moving, Load):
+            return False
+        factor = form.terms[moving]
+        limits = self._box.ends(form.plus(Affine({moving: factor}), -1))
+        return all(self._algebra.fits(limit.times(-1 if factor > 0 else 1)) for limit in limits)
 
     def _where_values_agree(self, form: Affine, live: IndexRange) -> IndexRange:
         """Entries that equal all values of the block are those that equal some of them, if it has but one value."""

@@ -51,7 +51,8 @@ def test_what_is_printed_fits_80_columns() -> None:
         lines += run("explain", name, "--no-compile", *sizes).stdout.splitlines()
     assert [line for line in lines if len(line) > 80 and " " in line.strip()] == []  # a path may be longer
     assert run("show", "causal").output.splitlines()[2].startswith("mask, keys")
-    assert max(map(len, run("show", "causal").output.splitlines()[:23])) <= 80
+    for sizes in ([], ["--q-len", 9000, "--kv-len", 70000]):
+        assert max(map(len, run("show", "causal", *sizes).output.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("command", [["explain", "--no-compile"], ["show"]])

@@ -6,6 +6,7 @@ The models are tiny and random; their attention is what theirs is, mask function
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from attncc.flex import flex_spec  # noqa: E402
 from attncc.flex.attention import cache  # noqa: E402
 from attncc.integrations import transformers as integration  # noqa: E402
 from attncc.integrations.mods import of_tensor, score_mod_of  # noqa: E402
+from attncc.integrations.own_attention import has_its_own  # noqa: E402
 from tests.unit.integrations.models import (  # noqa: E402
     BATCH,
     LENGTH,
@@ -286,10 +288,48 @@ def test_models_that_compute_with_their_mask_are_refused_by_name(kind: str) -> N
     """Bloom adds it to scores itself, MPT fills scores by it; Doge would drop it, and attend to all keys."""
     sizes = {"vocab_size": TOKENS, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4}
     config = transformers.AutoConfig.for_model(kind, **sizes, num_hidden_layers=1)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=integration.NAME)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    model.config._attn_implementation = integration.NAME  # past the check of models that are made
     ids, kept = ids_with_padding()
     with pytest.raises(AttnccError, match=f"A714(.|\n)*{kind}"):
         model(ids, attention_mask=kept)
+
+
+@pytest.mark.parametrize("kind", ["deberta", "wavlm", "xlnet", "falcon", "gpt_neo", "data2vec-vision", "bloom"])
+def test_models_that_never_ask_for_a_function_are_refused_by_name(kind: str) -> None:
+    """Deberta, WavLM and XLNet would run their own attention, Falcon, GPT-Neo and Data2Vec raise a KeyError."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_layers": 1, "d_head": 2}
+    sizes["attention_types"] = [[["global"], 1]]
+    plain = transformers.AutoConfig.for_model(kind)
+    given = {name: size for name, size in sizes.items() if hasattr(plain, name)}
+    config = transformers.AutoConfig.for_model(kind, **given)
+    with pytest.raises(AttnccError, match=rf"A714.*{kind} has an attention of its own(.|\n)*\"eager\""):
+        transformers.AutoModel.from_config(config, attn_implementation=integration.NAME)
+
+
+def test_a_part_with_its_own_attention_is_named() -> None:
+    """An encoder of images beside a decoder: transformers takes an implementation for each part."""
+    encoder = transformers.Swinv2Config(image_size=32, embed_dim=16, depths=[1], num_heads=[2], window_size=4)
+    decoder = transformers.GPT2Config(vocab_size=TOKENS, n_embd=32, n_layer=1, n_head=2)
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    make = transformers.VisionEncoderDecoderModel._from_config
+    with pytest.raises(AttnccError, match=r'A714.*swinv2 has(.|\n)*"text_config": "attncc", "vision_config": "eager"'):
+        make(deepcopy(config), attn_implementation=integration.NAME)
+    model = make(config, attn_implementation={"encoder": "eager", "decoder": integration.NAME})
+    assert model.decoder.config._attn_implementation == integration.NAME
+
+
+def test_a_model_in_a_file_of_its_own_is_as_the_one_that_it_extends() -> None:
+    class Mine(transformers.LlamaForCausalLM):
+        pass
+
+    class Own(transformers.DebertaModel):
+        pass
+
+    class Part(transformers.PreTrainedModel):  # no attention, as in models around other models
+        pass
+
+    assert [has_its_own(model) for model in (Mine, Own, Part)] == [False, True, False]
 
 
 def test_a_mask_in_a_list_is_refused_by_name() -> None:

@@ -122,3 +122,12 @@ def test_entries_far_apart_are_told_apart() -> None:
     seen = environment(128, 512, {"chosen": chosen})
     found = [bool(evaluate(rules.any_kept, seen.with_symbols(**ends))) for _, _, ends in tiles(128, 512, 128, 64)]
     assert found == [True, True, False, False, False, False, False, True]
+
+
+def test_wide_documents_without_a_hint_are_not_said_to_wrap() -> None:
+    """Their least and greatest entries decide tiles; it is the order that loop bounds lack."""
+    for hint in ("", " nondecreasing"):
+        variant = variant_of(f"input doc: i64[batch, pos]{hint}", "keep if doc[b, q_pos] == doc[b, kv_idx]")
+        assert analyse(variant, 64, 64).undecided == ()
+    wraps = variant_of("input doc: i64[batch, pos]", "input last: i64", "keep if doc[b, kv_idx] * 3 <= last * 5")
+    assert analyse(wraps, 64, 64).undecided == ((0, "it may leave 64 bits"),)
