@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..analysis.algebra.places import PLACE_SYMBOLS, place_ranges
 from ..analysis.algebra.ranges import StaticRanges
 from ..analysis.rules import sorted_name
@@ -24,11 +26,12 @@ class Lowering:
 
     `score` is the node that stands for the score so far; lets that read it must be lowered where they stand, by
     `define`, and keep that value. `of_rows`: the head is that of a row where heads of a group stand together, not that
-    of a context.
+    of a context. `read`: loads that a function doesn't do itself, and what holds their values.
     """
 
-    def __init__(self, plan: KernelPlan, *, of_rows: bool = True) -> None:
+    def __init__(self, plan: KernelPlan, *, of_rows: bool = True, read: Mapping[Load, Node] | None = None) -> None:
         self.plan = plan
+        self._read = read or {}
         self._rows_have_heads = of_rows and facts_of(plan).packs_heads
         self.score = leaf(FLOAT, "score", Level.ELEMENT, reads_score=True)
         self._ranges = StaticRanges(plan.variant, None if plan.grid_2d is None else place_ranges(plan.grid_2d))
@@ -130,14 +133,21 @@ class Lowering:
     # ---------------------------------------------------------------- loads and operators
 
     def _load(self, expr: Load) -> Node:
+        if expr in self._read:
+            return self._read[expr]
+        address = self.address(expr)
+        item = address.item
+        if expr.input.removesuffix("__min").removesuffix("__max") == sorted_name(item.name):
+            return sorted_hint(address, self.size)
+        return load(address, self.size, self._ranges.load(expr.input) if item.type is Type.INT else (0, 0))
+
+    def address(self, expr: Load) -> Address:
+        """What a load reads."""
         name = expr.input.removesuffix("__min").removesuffix("__max")
         item = self.plan.variant.input(name.removesuffix("__sorted"))
         indices = tuple(self.lower(index) for index in expr.indices)
         exprs = tuple(self._resolved(index) for index in expr.indices)
-        address = Address(expr.input, item, exprs, indices)
-        if name == sorted_name(item.name):
-            return sorted_hint(address, self.size)
-        return load(address, self.size, self._ranges.load(expr.input) if item.type is Type.INT else (0, 0))
+        return Address(expr.input, item, exprs, indices)
 
     def _search(self, expr: Search) -> Node:
         *indices, length, value = (self.lower(child) for child in expr.children)

@@ -19,7 +19,7 @@ HOIST_COST = 4  # instructions from which a value is worth a field; cheaper ones
 
 # Names that no local and no field may hide: what codegen prints by itself.
 PRINTED = frozenset(
-    ["params", "ctx", "row", "score", "kv_idx", "q_idx", "q_first", "q_last", "kv_first", "kv_last"]
+    ["params", "ctx", "row", "score", "read", "kv_idx", "q_idx", "q_first", "q_last", "kv_first", "kv_last"]
     + ["load", "load_if", "scalar", "in_range", "to_float", "fp16", "bf16"]
     + ["floor_divide", "floor_remainder", "shift_left", "shift_right"]
     + [form.text.partition("(")[0] for form in WRAPPING.values()]

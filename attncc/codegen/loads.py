@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from ..ir import Expr, Input, Load, Symbol, show
 from ..kernels.parameters import ELEMENT_TYPES, VALUE_TYPES, field_name, gradient_name, packed_axis, packed_side
 from .floats import SELECT, connect, float_literal
-from .integers import ARITHMETIC
+from .integers import ALIKE, ARITHMETIC
 from .nodes import BOOL, FLOAT, INT, LONG, Level, Node, Precedence, call, infix, leaf
 
 _LEAF = "memory/load.cuh"
 _PARTS = {Level.UNIFORM: "base", Level.ROW: "row", Level.ELEMENT: "address"}
-_VALUES = {"bool": BOOL, "i32": INT, "i64": LONG, "f16": FLOAT, "bf16": FLOAT, "f32": FLOAT}
+VALUES = {"bool": BOOL, "i32": INT, "i64": LONG, "f16": FLOAT, "bf16": FLOAT, "f32": FLOAT}
 
 LOAD = call("load", 1, cost=10, include=_LEAF)
 LOAD_IF = call("load_if", 2, cost=12, include=_LEAF)
@@ -63,15 +63,34 @@ def load(address: Address, size: Callable[[str, int], Node], bounds: tuple[int, 
     note = show(Load(address.item.type, address.name, address.exprs)) if address.indices else ""
     if not address.indices:
         value = leaf(VALUE_TYPES[dtype], f"{base.form}_value")
-        return SCALAR.node(_VALUES[dtype], base, value, bounds=bounds).called(hint, note=note, named=False)
+        return SCALAR.node(VALUES[dtype], base, value, bounds=bounds).called(hint, note=note, named=False)
     guards = list(_guards(address, size))
     pointer = _pointer(base, address)
     if address.item.default is not None:  # of an input that is left out the pointer is null and strides are 0
         default = float_literal(address.item.default)
-        return SCALAR.node(_VALUES[dtype], pointer, default).called(hint, note=note, named=False)
+        return SCALAR.node(VALUES[dtype], pointer, default).called(hint, note=note, named=False)
     if not guards:
-        return LOAD.node(_VALUES[dtype], pointer, bounds=bounds).called(hint, note=note, named=False)
-    return LOAD_IF.node(_VALUES[dtype], _all(guards), pointer, bounds=bounds).called(hint, note=note, named=False)
+        return LOAD.node(VALUES[dtype], pointer, bounds=bounds).called(hint, note=note, named=False)
+    return LOAD_IF.node(VALUES[dtype], _all(guards), pointer, bounds=bounds).called(hint, note=note, named=False)
+
+
+def line(address: Address, size: Callable[[str, int], Node], *, whole: bool) -> tuple[Node, Node, Node]:
+    """Where a line of an input begins that is read at kv_idx, its stride, and how many entries it has: none if the line
+    isn't there, and at most as many as keys. `address` has no last index. `whole`: there is an entry for each key."""
+    axis = len(address.item.axes) - 1
+    base = leaf(f"const {ELEMENT_TYPES[address.item.dtype]}*", f"params.{field_name(address.name)}")
+    keys = leaf(INT, "ctx.kv_len", bounds=(0, 2**31 - 1))
+    length = keys if whole else ALIKE["min"].node(INT, keys, size(address.name, axis))
+    guards = list(_guards(address, size))
+    if guards:
+        length = SELECT.node(INT, _all(guards), length, leaf(INT, "0"))
+    return _pointer(base, address), leaf(LONG, f"params.{field_name(address.name)}_stride{axis}"), length
+
+
+def has_entry_for_each_key(address: Address) -> bool:
+    """Whether the last axis, which is read at kv_idx, is known to be long enough."""
+    axis = len(address.item.axes) - 1
+    return _proven(address, axis, address.exprs[axis], address.indices[axis])[1]
 
 
 def place(address: Address, size: Callable[[str, int], Node]) -> tuple[Node, Node | None]:

@@ -27,15 +27,16 @@ from ..analysis.score.score_form import NEAR_SERIES, ScoreForm, distance_form, s
 from ..descales import descaled, score_descale, value_descale
 from ..first_query import first_query
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
-from ..kernels.instruction_cost import LONG_TEST, looks_up_pairs, test_cost
+from ..kernels.instruction_cost import LONG_TEST, looks_up_pairs, test_cost, tests_ids
 from ..kernels.registry import backward_facts, facts_of
 from ..schedule.plan import KernelPlan
 from ..statements import AXIS_INDEX
-from . import form_code, gradients, structs, tile_code
+from . import form_code, gradients, key_lines, structs, tile_code
 from .expressions import Lowering
 from .floats import connect
 from .functions import Body, Fields, Interner
 from .key_bits import BITS, BitPrinter
+from .key_lines import KeyLine
 from .nodes import BOOL, INT, LONG, Level, Node
 
 _ID_TYPES = (INT, LONG, BOOL)
@@ -54,6 +55,9 @@ class UserCode:
     keep_at: str  # backward, in 2-D tiles: all of the mask, for a pair by its places on the grid; `keep` is empty
     keep_apart: str  # keep_rows, keep_columns: what of that looks at rows alone, or columns; `keep_at` has the rest
     rows_alike: str  # rows_alike, row_of_lane: where rows that have the same values keep the same keys by such tests
+    score_entries: str  # struct ScoreEntry, ScoreEntries: what score lines read at keys, where a lane reads it ahead
+    keep_entries: str  # struct KeepEntry, KeepEntries: the same for `keep`
+    keep_sixteen: str  # backward for Hopper: KeepEntry, `keep` that takes it, keep_sixteen, sixteen_in_pieces
     row_values: str  # taking_values: backward for Hopper, not in 2-D tiles, where keep lines look something up
     tests_hold: str  # tests_hold: where whole ranges of keys may be known to pass them
     keep_bits: str  # and the rest of it, for all keys of a lane at once
@@ -74,11 +78,12 @@ class UserCode:
     @property
     def functions(self) -> str:
         """The structs and functions of the variant, in order; not the includes and Params."""
-        mask = (self.keep, self.keep_apart, self.keep_at, self.keep_bits, self.column_bits)
+        mask = (self.keep, self.keep_sixteen, self.keep_apart, self.keep_at, self.keep_bits, self.column_bits)
         scores = (self.score, self.score_form, self.learned)
+        read = self.score_entries, self.keep_entries
         of_rows = (self.dropout, self.first_query, self.sink, self.value_descale)
         of_tiles = self.bounds, self.tile_kind, self.tests_hold
-        parts = (self.context, self.row, self.rows_alike, self.row_values, *mask, *scores, *of_tiles, *of_rows)
+        parts = (self.context, self.row, self.rows_alike, self.row_values, *read, *mask, *scores, *of_tiles, *of_rows)
         return "\n\n".join(part for part in parts if part)
 
 
@@ -121,17 +126,23 @@ class _Printer:
         plan, lowering, fields = self.plan, self.lowering, self.fields
         by_place = plan.is_backward and plan.grid_2d is not None
         keep_apart, keep_at = self.kept_by_places(plan.grid_2d) if by_place and plan.grid_2d is not None else ("", "")
-        keep = self.keep({mask.keep: mask.each for mask in masks if mask.each is not None and not by_place})
         tests = [mask.each for mask in masks if mask.each is not None]
+        asked = {mask.keep: mask.each for mask in masks if mask.each is not None and not by_place}
+        keep_lines = () if plan.is_backward else self.keep_lines(asked)
+        keep_entries = self.entries(keep_lines)
+        keep = self.keep(asked, keep_lines)
+        keep_sixteen = self.keep_sixteen(asked)
         rows_alike = self.rows_alike(keep, tests)
         row_values = self.row_values()
         keep_bits, column_bits = self.all_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
+        score_lines = self.score_lines()
+        score_entries = self.entries(score_lines)
         if plan.is_backward:
             score, form = gradients.score_gradient(plan, lowering, fields), ""
             learned = gradients.learned(plan, lowering, fields)
         else:
             learned = ""
-            score = self.score() if self.variant.scores else ""
+            score = self.score(score_lines) if self.variant.scores else ""
             form = "" if self.form is None else form_code.functions(self.form, self.near_form, lowering, fields)
         of_tiles = Lowering(plan, of_rows=False) if self.facts.packs_heads else lowering
         bounds = tile_code.loop_bounds(plan, of_tiles, fields) if tile_code.bounds_needed(plan) else ""
@@ -144,6 +155,8 @@ class _Printer:
         row = structs.row(fields, self.facts.packs_heads)
         context = structs.context(fields, self.scale(), self.descale())
         leaves = ({"tiles/tile_kind.cuh"} if kind else set()) | ({"score/score_form.cuh"} if form else set())
+        leaves |= {key_lines.LEAF, "score/scores_read.cuh"} if score_lines or keep_lines else set()
+        leaves |= {key_lines.LEAF} if keep_sixteen else set()
         leaves |= {"score/near_factor.cuh"} if self.near_form is not None else set()
         leaves |= {"score/distances.cuh"} if "distances" in self.whole_tile else set()
         if learned:
@@ -153,19 +166,52 @@ class _Printer:
         return UserCode(
             "\n".join(f'#include "{path}"' for path in includes),
             structs.params_struct(self.facts.parameters()),
-            context, row, keep, keep_at, keep_apart, rows_alike, row_values, hold, keep_bits, column_bits, score, form,
+            context, row, keep, keep_at, keep_apart, rows_alike, score_entries, keep_entries,
+            keep_sixteen, row_values,
+            hold, keep_bits, column_bits, score, form,
             self.near_form is not None, self.masks_last, self.whole_tile, learned, bounds, kind, dropout, moved,
             sink, value_descale,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements
 
-    def keep(self, tests: Mapping[Keep, Expr]) -> str:
-        nodes = {keep: self.lowering.lower(test) for keep, test in tests.items()}
+    def score_lines(self) -> tuple[KeyLine, ...]:
+        """What score lines read at keys, where that is read ahead of them."""
+        if not self.facts.reads_key_lines or not self.variant.scores or self.whole_tile != "pairs":
+            return ()
+        roots = {score.value: score.span for score in self.variant.scores}
+        return key_lines.find("Score", self.variant, roots, self.lowering)
+
+    def keep_lines(self, tests: Mapping[Keep, Expr]) -> tuple[KeyLine, ...]:
+        """The same of the tests of pairs, where these aren't made once for several rows."""
+        called = test_cost(self.variant) > LONG_TEST
+        if not self.facts.reads_key_lines or called or tests_ids(self.variant):
+            return ()
+        return key_lines.find("Keep", self.variant, {test: keep.span for keep, test in tests.items()}, self.lowering)
+
+    def entries(self, lines: tuple[KeyLine, ...]) -> str:
+        return key_lines.code(lines, self.lowering, self.fields) if lines else ""
+
+    def keep(self, tests: Mapping[Keep, Expr], lines: tuple[KeyLine, ...] = ()) -> str:
+        lowering = self.reading(lines)
+        nodes = {keep: lowering.lower(test) for keep, test in tests.items()}
         called = bool(nodes) and test_cost(self.variant) > LONG_TEST
         context, row = ("Context", "Row") if called else ("Context&", "Row&")  # values come in registers
-        head = f"bool keep(const Params& params, const {context} ctx, const {row} row, int kv_idx)"
+        head = f"bool keep(const Params& params, const {context} ctx, const {row} row, int kv_idx{_read(lines)})"
         return self._mask(head, nodes, BOOL, called=called)
+
+    def keep_sixteen(self, tests: Mapping[Keep, Expr]) -> str:
+        """Backward: `keep` for what is read of a row at 16 keys at once, and `keep_sixteen`. What all rows share is few
+        loads in any case."""
+        lines = self.keep_lines(tests) if self.plan.is_backward else ()
+        if not any(item.of_row for item in lines):
+            return ""
+        head, sixteen = key_lines.code_of_rows(lines, self.lowering, self.fields)
+        return "\n\n".join((head, self.keep(tests, lines), sixteen))
+
+    def reading(self, lines: tuple[KeyLine, ...]) -> Lowering:
+        """For a function that finds in `read` what is read at keys."""
+        return Lowering(self.plan, read={item.load: item.entry for item in lines}) if lines else self.lowering
 
     def kept_by_places(self, grid_2d: Grid2D) -> tuple[str, str]:
         """`keep_apart` and `keep_at`."""
@@ -224,16 +270,18 @@ class _Printer:
         ]
         return self._function(head, connect("and", tuple(named), ctype), tuple(nodes), called=called)
 
-    def score(self) -> str:
+    def score(self, lines: tuple[KeyLine, ...]) -> str:
         """Score lines in order; the lets that read the score are lowered where they stand among them."""
         *_, last = self.variant.scores
+        lowering = self.reading(lines)
         for statement in self.variant.statements:
             if isinstance(statement, Let) and "score" in reads(self.variant, statement.value):
-                self.lowering.define(statement.name)
+                lowering.define(statement.name)
             elif isinstance(statement, Score):
-                self.lowering.rescore(self._scored(statement, statement is last))
-        head = "float score_mod(const Params& params, const Context& ctx, const Row& row, int kv_idx, float score)"
-        return self._function(head, self.lowering.score, self.variant.scores)
+                lowering.rescore(self._scored(lowering, statement, statement is last))
+        parameters = "const Params& params, const Context& ctx, const Row& row, int kv_idx, float score"
+        head = f"float score_mod({parameters}{_read(lines)})"
+        return self._function(head, lowering.score, self.variant.scores)
 
     @cached_property
     def form(self) -> ScoreForm | None:
@@ -275,8 +323,8 @@ class _Printer:
             return "form"
         return "distances_apart" if form.holds == FALSE else "distances"
 
-    def _scored(self, statement: Score, is_last: bool) -> Node:
-        node = self.lowering.lower(statement.value)
+    def _scored(self, lowering: Lowering, statement: Score, is_last: bool) -> Node:
+        node = lowering.lower(statement.value)
         if is_last or node.is_leaf:
             return node
         return node.called(f"score_{self.variant.scores.index(statement) + 1}", statement.span)
@@ -340,6 +388,11 @@ class _Printer:
 
     def _uniform(self, value: Expr) -> Node:
         return self.interner.intern(self.lowering.lower(value))
+
+
+def _read(lines: tuple[KeyLine, ...]) -> str:
+    """The parameter of a function that finds there what is read at keys."""
+    return f", const {lines[0].kind}Entry& read" if lines else ""
 
 
 def _source(statement: Statement) -> str:

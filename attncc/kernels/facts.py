@@ -93,6 +93,11 @@ class Facts(ABC):
         return False
 
     @property
+    def reads_key_lines(self) -> bool:
+        """Whether a lane reads what the variant reads at kv_idx ahead, and for all its keys of a tile at once."""
+        return False
+
+    @property
     def has_near_form(self) -> bool:
         """Whether score lines whose cheap form is a polynomial have a shorter one too, for smaller scores."""
         return False

@@ -11,7 +11,7 @@ from ..analysis.mask.key_sets import keep_masks
 from ..analysis.mask.shared_tests import ask_for_ids
 from ..analysis.score.factors import ZERO
 from ..analysis.score.score_form import ScoreForm, score_form
-from ..ir import Apply, Expr, Load, Local, Symbol, Variant, needs, walk
+from ..ir import Apply, Expr, Load, Local, Symbol, Variant, needs, reads, walk
 from ..operators import OPERATORS
 
 _LOAD = 8
@@ -239,6 +239,34 @@ def _varying_of(variant: Variant, roots: tuple[Expr, ...]) -> frozenset[Expr]:
 def _loads(variant: Variant, roots: tuple[Expr, ...]) -> list[Load]:
     """The entries of inputs that are read for each key."""
     return [node for node in _varying_of(variant, roots) if isinstance(node, Load)]
+
+
+@lru_cache(maxsize=64)
+def key_line_bits(variant: Variant) -> frozenset[int]:
+    """The bits of an entry of each input that is read at kv_idx for each pair, by rows; of what all rows share, 0.
+
+    Empty where something else is read for each pair, or the rest is long: registers are few then.
+    """
+    roots = _tested(variant) + (() if _has_form(variant) else _scores(variant))
+    varying = _varying_of(variant, roots)
+    loads = _loads(variant, roots)
+    lines = all(_is_key(variant, item.indices[-1]) and varying.isdisjoint(item.indices[:-1]) for item in loads)
+    if not lines or instruction_cost(variant) - (_LOAD - 1) * len(loads) > HOPPER_LOW:
+        return frozenset()
+    return frozenset(_BITS[variant.input(item.input).dtype] * _of_row(variant, item) for item in loads)
+
+
+_BITS = {"bool": 8, "f16": 16, "bf16": 16, "i32": 32, "f32": 32, "i64": 64}
+
+
+def _is_key(variant: Variant, index: Expr) -> bool:
+    while isinstance(index, Local):
+        index = variant.lets[index.name].value
+    return isinstance(index, Symbol) and index.name == "kv_idx"
+
+
+def _of_row(variant: Variant, load: Load) -> bool:
+    return any(name in reads(variant, *load.indices) for name in ("q_idx", "q_pos"))
 
 
 def _cost(node: Expr, load: int = _LOAD) -> int:

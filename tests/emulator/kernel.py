@@ -60,6 +60,7 @@ _BODIES = (
     ("fast_reciprocal", "", "return 1 / x;"),
     ("uniform", "int x", "return same_in_warp(x);"),
     ("opaque", "", "return x;"),
+    ("zero_here", "", "return 0;"),
     ("opaque_long", "", "return x;"),
     ("opaque_pointer", "", "return x;"),
     ("opaque_float", "", "return x;"),

@@ -107,6 +107,10 @@ class HopperBackward(BackwardFacts):
         return self.plan.grid_2d is None
 
     @property
+    def reads_key_lines(self) -> bool:
+        return self.masks_ahead and self.plan.grid_2d is None
+
+    @property
     def uses_clusters(self) -> bool:
         """Whether two thread blocks whose keys are neighbours may load tiles of queries for each
         other, exchange dS, and make half of the columns of dQ each, a panel of K. They must have the same tiles, but

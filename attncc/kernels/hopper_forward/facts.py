@@ -162,6 +162,10 @@ class HopperForward(ForwardFacts):
         return self.plan.grid_2d is None
 
     @property
+    def reads_key_lines(self) -> bool:
+        return self.plan.grid_2d is None and self.plan.rules.columns is None
+
+    @property
     def normalizer(self) -> str:
         stale = self.plan.variant.normalize == "softmax" and self.maximum == "stale"
         return "stale_max_softmax" if stale else super().normalizer

@@ -12,7 +12,7 @@ from ...schedule.target import TARGETS
 from ..family import Asked, Family, Settings, Tiles
 from ..guess import guess
 from ..hopper.panels import PANEL_BYTES
-from ..instruction_cost import is_plain, register_pressure, tests_ids
+from ..instruction_cost import is_plain, key_line_bits, register_pressure, tests_ids
 from ..mask_alignment import suits
 from ..settings import choice, number
 
@@ -85,8 +85,15 @@ def begin(family: Family, asked: Asked) -> Iterator[Choice]:
     found = family.tiles(asked.settings, asked.build)
     # Documents begin anywhere, and a block of queries meets few tiles of them, so that what tiles leave out counts, and
     # how many are in flight.
-    first = guess(asked, found, register_pressure(asked.variant), smaller=1, most_pairs=_SMALL_TILE)
-    yield from _of_four_warpgroups(asked, found)
+    # What is read ahead at the keys of a tile leaves two warpgroups registers enough for the largest tile.
+    lines = key_line_bits(asked.variant)
+    few = lines and four_warpgroups(*asked.build.padded_head_dims, asked.build.element_bytes) is None
+    pressure = 0 if few else register_pressure(asked.variant)
+    first = guess(asked, found, pressure, smaller=1, most_pairs=_SMALL_TILE)
+    if lines <= {0, 16}:
+        yield from _of_four_warpgroups(asked, found)
+    elif lines:
+        yield from _for_key_lines(asked)
     yield from _for_low_pressure(asked)
     yield from found.choices[first:]
 
@@ -105,6 +112,18 @@ def _of_four_warpgroups(asked: Asked, found: Tiles) -> Iterator[Choice]:
     choice = _choose(asked.settings, build, tiles)
     if register_pressure(variant) <= 1 and not tests_ids(variant) and not asked.plan(choice).tests_tiles:
         yield choice
+
+
+def _for_key_lines(asked: Asked) -> Iterator[Choice]:
+    """What goes first where rows have lines of 8 or 32 bits: four lanes read 64 keys of 8 bits at once, and those of 32
+    bits take as many registers as the scores, which leaves room for two warpgroups.
+
+    docs/notebook/2026-11-score-lines.md, "What is read at every key".
+    """
+    build = asked.build
+    dims = build.padded_head_dims
+    if build.element_bytes == 2 and max(dims) <= 128 and not any(name in asked.settings for name in TILE_KNOBS):
+        yield _choose(asked.settings, build, HopperTiles(128, 128, 3 if max(dims) <= 96 else 2))
 
 
 def _for_low_pressure(asked: Asked) -> Iterator[Choice]:

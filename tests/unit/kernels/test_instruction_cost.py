@@ -8,6 +8,7 @@ from attncc.kernels.instruction_cost import (
     WIDE_SELDOM_CODE,
     Pressure,
     instruction_cost,
+    key_line_bits,
     portable_pressure,
     score_step,
     steps,
@@ -90,3 +91,18 @@ def test_what_is_rare_takes_shorter_rounds() -> None:
     assert [steps(softcap, 8, 1, 8, seldom).masked for seldom in (SELDOM_CODE, WIDE_SELDOM_CODE)] == [8, 4]
     tests = variant("keep if sum((q_pos >> i & 1) * (kv_idx >> 2 * i & 1) << i for i in range(8)) % 3 != 1")
     assert [steps(tests, warps, 1, 12).first for warps in (8, 12)] == [3, 12]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("input x: f32[kv]\nscore = score + x[kv_idx]", {0}),  # all rows share it
+        ("input x: bf16[q, kv]\nlet key = kv_idx\nscore = score + x[q_idx, key]", {16}),
+        ("input x: bool[q, kv]\ninput y: f32[kv]\nkeep if x[q_idx, kv_idx]\nscore = score + y[kv_idx]", {0, 8}),
+        ("input x: i32[q, kv]\ninput y: f32[_]\nscore = score + y[x[q_idx, kv_idx]]", set()),  # anywhere
+        ("input x: f32[kv]\nscore = sin(cos(score + x[kv_idx]))", set()),  # the rest is long
+        ("", set()),
+    ],
+)
+def test_lines_that_are_read_at_keys(lines: str, expected: set[int]) -> None:
+    assert key_line_bits(variant(lines)) == expected

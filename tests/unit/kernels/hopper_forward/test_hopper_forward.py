@@ -89,11 +89,13 @@ def test_settings_win() -> None:
 
 
 def test_room_for_what_a_variant_computes() -> None:
-    bias = variant("input bias: f32[kv]\nscore = score + bias[kv_idx]")
+    bias = variant("input at: i32[q, kv]\ninput bias: f32[_]\nscore = score + bias[at[q_idx, kv_idx]]")
     softcap = variant("score = 9 * tanh(score / 9)")
     documents = variant("input doc: i32[batch, pos]\nkeep if doc[b, q_pos] == doc[b, kv_idx]")
     assert planned(bias).block_kv < planned(softcap).block_kv
     assert planned(softcap).warps < planned().warps
+    ahead = planned(variant("input bias: f32[kv]\nscore = score + bias[kv_idx]"))
+    assert ahead.block_kv == planned(softcap).block_kv, "what is read ahead leaves registers"
     classifying, reading = HopperForward(planned(documents, skip="in_kernel")), HopperForward(planned(bias))
     assert classifying.producer_registers > reading.producer_registers
 
@@ -193,3 +195,15 @@ def test_a_schedule_for_sm_90_describes_portable_kernels() -> None:
     plan = make_plan(PLAIN, head_dim=64, value_head_dim=64, schedule=schedule, **build)
     assert plan.family == "portable"
     assert make_plan(PLAIN, head_dim=64, value_head_dim=64, **build).family == "hopper"
+
+
+def test_lines_of_rows_choose_the_tile() -> None:
+    """Of 8 and 32 bits 128 keys; four warpgroups for 16, where O is narrow enough."""
+
+    def tile(dtype: str, line: str) -> tuple[int, int]:
+        plan = planned(variant(f"input x: {dtype}[q, kv]\n{line}"), head_dim=64)
+        return plan.block_q, plan.block_kv
+
+    assert tile("bf16", "score = score + x[q_idx, kv_idx]") == (256, 64)
+    assert tile("f32", "score = score + x[q_idx, kv_idx]") == (128, 128)
+    assert tile("bool", "keep if x[q_idx, kv_idx]") == (128, 128)
