@@ -3,40 +3,40 @@
 //
 // Contents, by line:
 //    72  sizes
-//    90  leaf code: element.cuh 92, math.cuh 105, bf16.cuh 184, running_max.cuh 207, stale_max_softmax.cuh 233,
-//        philox_words.cuh 305, philox.cuh 345, tiles_1d.cuh 396, grid.cuh 417, output.cuh 521, head_rows.cuh 597,
-//        in_registers.cuh 632, kept_rows.cuh 635, key_bits.cuh 649, rotation.cuh 664, scores.cuh 674,
-//        shared_tests.cuh 718, tile_kind.cuh 760, tiles.cuh 764, functions.cuh 785, load.cuh 800, search.cuh 857,
-//        sorted_hints.cuh 888
-//   911  alibi_documents: Params 913, Context 940, make_context 954, Row 973, make_row 979, rows_alike 990,
-//        row_of_lane 992, keep 999, keep_bits 1008, score_mod 1019, KvBounds 1030, kv_bounds 1034,
-//        dropout_threshold 1059
-//  1064  a block of queries
-//  1194  leaf code, continued: tile_scheduler.cuh 1196, group_tiles.cuh 1208, descending_tiles.cuh 1230,
-//        low_scores_step.cuh 1267, layout.cuh 1308, load_matrices.cuh 1330, warp_scores.cuh 1336, barrier.cuh 1358,
-//        words.cuh 1424, pipeline.cuh 1447, tma.cuh 1565, tma_1d.cuh 1589, kv_in_rows.cuh 1611, wgmma.cuh 1621,
-//        values_loaded.cuh 1674, warpgroup.cuh 1692
-//  1719  what the warps share
-//  1759  the planner
-//  1780  the producer
-//  1801    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1881    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1904  queries times keys
-//  1940  the consumers
-//  2119    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2122    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2128    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  2132    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  2134    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2137    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  2140    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2145    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2157    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2172    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2180  the kernel
-//  2188    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2198    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2205    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    87  leaf code: element.cuh 89, math.cuh 102, bf16.cuh 181, running_max.cuh 204, stale_max_softmax.cuh 230,
+//        philox_words.cuh 302, philox.cuh 342, tiles_1d.cuh 393, grid.cuh 414, output.cuh 518, head_rows.cuh 594,
+//        in_registers.cuh 629, kept_rows.cuh 632, key_bits.cuh 646, rotation.cuh 661, scores.cuh 671,
+//        shared_tests.cuh 715, tile_kind.cuh 757, tiles.cuh 761, functions.cuh 782, load.cuh 797, search.cuh 854,
+//        sorted_hints.cuh 885
+//   908  alibi_documents: Params 910, Context 937, make_context 951, Row 970, make_row 976, rows_alike 987,
+//        row_of_lane 989, keep 996, keep_bits 1005, score_mod 1016, KvBounds 1027, kv_bounds 1031,
+//        dropout_threshold 1056
+//  1061  a block of queries
+//  1191  leaf code, continued: tile_scheduler.cuh 1193, group_tiles.cuh 1205, descending_tiles.cuh 1227,
+//        low_scores_step.cuh 1264, layout.cuh 1305, load_matrices.cuh 1327, warp_scores.cuh 1333, barrier.cuh 1355,
+//        words.cuh 1413, pipeline.cuh 1436, tma.cuh 1554, tma_1d.cuh 1578, kv_in_rows.cuh 1600, wgmma.cuh 1610,
+//        values_loaded.cuh 1663, warpgroup.cuh 1681
+//  1708  what the warps share
+//  1747  the planner
+//  1768  the producer
+//  1789    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1868    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1891  queries times keys
+//  1927  the consumers
+//  2106    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2109    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2115    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  2119    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  2121    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2124    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  2127    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2132    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2144    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2159    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2167  the kernel
+//  2175    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2185    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2192    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention over packed documents with ALiBi, a window, a soft cap and dropout.
 //
@@ -71,16 +71,13 @@
 
 // ---------------------------------------------------------------- sizes
 
-constexpr int BLOCK_Q = 128;
-constexpr int BLOCK_KV = 64;
-constexpr int WARPS = 8;
+constexpr int BLOCK_Q = 128, BLOCK_KV = 64, WARPS = 8;
 [[maybe_unused]] constexpr int STAGES = 4;
 [[maybe_unused]] constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
-constexpr int WARP_ROWS = BLOCK_Q / WARPS;
-constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
+constexpr int WARP_ROWS = BLOCK_Q / WARPS, M_TILES = WARP_ROWS / 16;  // the rows of a warp; in tiles of 16
 [[maybe_unused]] constexpr int WARP_KEYS = 64;  // of a tile, that a warp works on at once
 constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 [[maybe_unused]] constexpr int SCORE_STEP = 8;  // of which so many at once become scores
@@ -964,7 +961,7 @@ template <class AnyWork> DEVICE Context make_context(const Params& params, const
     ctx.inverse_cap = 1.0f / ctx.cap;
 #line 18 "specs/alibi_documents.attn"
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
-#line 968 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 965 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
     ctx.doc_sorted = sorted_hint_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
@@ -983,7 +980,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     const int* doc_row = ctx.doc_base + row.q_pos * params.doc_stride1;
 #line 16 "specs/alibi_documents.attn"
     row.doc_q_pos = load_if(in_range(row.q_pos, ctx.doc_length), doc_row);
-#line 987 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 984 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -999,7 +996,7 @@ DEVICE Row row_of_lane(const Row& row, int lane) {
 DEVICE bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 16 "specs/alibi_documents.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1003 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1000 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // let distance = q_pos - kv_idx
@@ -1009,7 +1006,7 @@ DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& r
 #line 14 "specs/alibi_documents.attn"
     const unsigned keep_1 = bits_below(row.q_pos + 1 - kv_idx);
     const unsigned keep_2 = keep_1 & ~bits_below(row.q_pos - 1023 - kv_idx);
-#line 1013 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1010 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -1022,7 +1019,7 @@ DEVICE float score_mod(const Params& params, const Context& ctx, const Row& row,
 #line 18 "specs/alibi_documents.attn"
     const float score_1 = score - ctx.slope_h * (float)distance;
     return ctx.cap * tanh_branchless(score_1 * ctx.inverse_cap);
-#line 1026 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1023 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1379,11 +1376,7 @@ DEVICE void warp_arrive(unsigned barrier) {
 /// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
 DEVICE bool elected_lane() {
     unsigned elected;
-    asm volatile(
-        "{ .reg .pred elected;\n"
-        "elect.sync _|elected, 0xffffffff;\n"
-        "selp.u32 %0, 1, 0, elected; }"
-        : "=r"(elected));
+    asm volatile("{ .reg .pred elected; elect.sync _|elected, 0xffffffff; selp.u32 %0, 1, 0, elected; }" : "=r"(elected));
     return elected;
 }
 
@@ -1395,12 +1388,8 @@ DEVICE void barrier_arrive_expecting(unsigned barrier, int bytes) {
 /// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
 DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
     asm volatile(
-        "{ .reg .pred done;\n"
-        "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra DONE;\n"
-        "bra WAIT;\n"
-        "DONE: }" ::"r"(barrier), "r"(parity)
-        : "memory");
+        "{ .reg .pred done; WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @done bra DONE; bra WAIT; DONE: }"
+        ::"r"(barrier), "r"(parity) : "memory");
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
@@ -1721,7 +1710,6 @@ template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int row
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 1, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles have info for
 [[maybe_unused]] constexpr int RS_STEPS = 0;  // of 16 columns of Q, in registers
-constexpr bool COUNTS_TILES = false;  // consumers read the tile info of a block's first tile alone
 // Slots of a block that are left when the next one is planned: 128 keys.
 [[maybe_unused]] constexpr int PLANNED_SLOTS = 128;
 [[maybe_unused]] constexpr int FIRST_STEP = 8;  // column tiles whose pairs are tested at once in a block's first tile
@@ -1837,12 +1825,11 @@ struct Producer {
 
     /// `tile` may be none: there is tile info even so. So may the `next` one. Lane i writes that of group i.
     DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan, bool first) {
-        const bool loaded = tile.live != 0, told = first || !COUNTS_TILES, end = plan.kv_head < 0;
+        const bool loaded = tile.live != 0, end = plan.kv_head < 0;
         const int group = threadIdx.x % 32;
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
-        if (told && group < GROUPS)
-            shared.write(keys.stage, group,
-                         {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
+        if (group < GROUPS)
+            shared.write(keys.stage, group, {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
         __syncwarp();  // what the lanes have written, the one that arrives publishes
         if (elected_lane()) {
             const unsigned full = shared.keys_full(keys.stage);

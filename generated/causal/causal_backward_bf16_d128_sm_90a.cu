@@ -4,33 +4,33 @@
 // Contents, by line:
 //    55  sizes
 //    79  leaf code: element.cuh 81, math.cuh 85, bf16.cuh 133, recompute_softmax.cuh 152, replay_all.cuh 168,
-//        barrier.cuh 175, grid.cuh 238, key_grid.cuh 311, kv_blocks.cuh 321, tile_kind.cuh 357, query_tiles.cuh 361,
-//        backward_pipeline.cuh 437, blocks_late.cuh 619, factors_are_one.cuh 656, finished.cuh 663, layout.cuh 683,
-//        learns_nothing.cuh 704, add_vector.cuh 719, output.cuh 727, dq_semaphore.cuh 798, row_blocks.cuh 873,
-//        rotation.cuh 885, words.cuh 895, statistics_split_bf16.cuh 913, tiles_1d.cuh 965, tma.cuh 989,
-//        tma_1d.cuh 1018, cluster_of_two.cuh 1035, transposed.cuh 1150, warpgroup.cuh 1199, wgmma.cuh 1234
-//  1319  causal: Params 1321, Context 1339, make_context 1347, Row 1352, make_row 1356, keep 1365, ScoreGradient 1372,
-//        QBounds 1378, q_bounds 1382
-//  1397  what the warpgroups share
-//  1440  the producer
-//  1687  consumers of keys
-//  1689  pairs of keys and queries: probs_kept.cuh 1691
-//  1911  products of the consumers of keys
-//  2184    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2234    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2244    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2251    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2293    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2300    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2305    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
-//  2309    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2328    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2394  dQ
-//  2465    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2529  the kernel
-//  2545    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
-//  2549    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2554    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//        barrier.cuh 175, grid.cuh 234, key_grid.cuh 307, kv_blocks.cuh 317, tile_kind.cuh 353, query_tiles.cuh 357,
+//        backward_pipeline.cuh 433, blocks_late.cuh 615, factors_are_one.cuh 652, finished.cuh 659, layout.cuh 679,
+//        learns_nothing.cuh 700, add_vector.cuh 715, output.cuh 723, dq_semaphore.cuh 794, row_blocks.cuh 869,
+//        rotation.cuh 881, words.cuh 891, statistics_split_bf16.cuh 909, tiles_1d.cuh 961, tma.cuh 985,
+//        tma_1d.cuh 1014, cluster_of_two.cuh 1031, transposed.cuh 1146, warpgroup.cuh 1195, wgmma.cuh 1230
+//  1315  causal: Params 1317, Context 1335, make_context 1343, Row 1348, make_row 1352, keep 1361, ScoreGradient 1368,
+//        QBounds 1374, q_bounds 1378
+//  1393  what the warpgroups share
+//  1436  the producer
+//  1683  consumers of keys
+//  1685  pairs of keys and queries: probs_kept.cuh 1687
+//  1907  products of the consumers of keys
+//  2180    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2230    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2240    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2247    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2289    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2296    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2301    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
+//  2305    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2324    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2390  dQ
+//  2461    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2525  the kernel
+//  2541    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
+//  2545    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2550    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -201,12 +201,8 @@ DEVICE void barrier_arrive_expecting(unsigned barrier, int bytes) {
 /// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
 DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
     asm volatile(
-        "{ .reg .pred done;\n"
-        "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra DONE;\n"
-        "bra WAIT;\n"
-        "DONE: }" ::"r"(barrier), "r"(parity)
-        : "memory");
+        "{ .reg .pred done; WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @done bra DONE; bra WAIT; DONE: }"
+        ::"r"(barrier), "r"(parity) : "memory");
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
@@ -1357,7 +1353,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 1361 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1357 "causal_backward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1365,7 +1361,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 1369 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1365 "causal_backward_bf16_d128_sm_90a.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.

@@ -3,26 +3,26 @@
 //
 // Contents, by line:
 //    47  sizes
-//    64  leaf code: element.cuh 66, math.cuh 70, bf16.cuh 157, running_max.cuh 180, normalize_softmax.cuh 206,
-//        keep_all.cuh 294, tiles_1d.cuh 301, grid.cuh 322, output.cuh 433, head_rows.cuh 509, in_registers.cuh 548,
-//        kept_rows.cuh 554, key_bits.cuh 568, rotation.cuh 583, scores.cuh 593, tile_kind.cuh 637, tiles.cuh 641
-//   707  causal: Params 709, Context 722, make_context 730, Row 735, make_row 739, keep_bits 748, KvBounds 756,
-//        kv_bounds 760
-//   769  a block of queries
-//   881  leaf code, continued: lanes.cuh 883, addresses_recomputed.cuh 896, layout.cuh 910, load_matrices.cuh 966,
-//        mma_16bit.cuh 977, copy.cuh 1069, words.cuh 1131, queries.cuh 1144
-//  1158  one tile of attention
-//  1186    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
-//  1204    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  1212    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1219  leaf code of the loop over tiles: kv_rows.cuh 1221, kv_stream.cuh 1240, load_rows.cuh 1333,
-//        block_range.cuh 1354
-//  1366  the kernel
-//  1372    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
-//  1409    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
-//  1413    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  1428    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
-//  1430    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
+//    61  leaf code: element.cuh 63, math.cuh 67, bf16.cuh 154, running_max.cuh 177, normalize_softmax.cuh 203,
+//        keep_all.cuh 291, tiles_1d.cuh 298, grid.cuh 319, output.cuh 430, head_rows.cuh 506, in_registers.cuh 545,
+//        kept_rows.cuh 551, key_bits.cuh 565, rotation.cuh 580, scores.cuh 590, tile_kind.cuh 634, tiles.cuh 638
+//   704  causal: Params 706, Context 719, make_context 727, Row 732, make_row 736, keep_bits 745, KvBounds 753,
+//        kv_bounds 757
+//   766  a block of queries
+//   878  leaf code, continued: lanes.cuh 880, addresses_recomputed.cuh 893, layout.cuh 907, load_matrices.cuh 963,
+//        mma_16bit.cuh 974, copy.cuh 1066, words.cuh 1128, queries.cuh 1141
+//  1155  one tile of attention
+//  1183    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
+//  1201    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  1209    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1216  leaf code of the loop over tiles: kv_rows.cuh 1218, kv_stream.cuh 1237, load_rows.cuh 1330,
+//        block_range.cuh 1351
+//  1363  the kernel
+//  1369    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1406    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1410    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1425    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1427    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -46,16 +46,13 @@
 
 // ---------------------------------------------------------------- sizes
 
-constexpr int BLOCK_Q = 128;
-constexpr int BLOCK_KV = 48;
-constexpr int WARPS = 4;
+constexpr int BLOCK_Q = 128, BLOCK_KV = 48, WARPS = 4;
 [[maybe_unused]] constexpr int STAGES = 1;
 [[maybe_unused]] constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
-constexpr int WARP_ROWS = BLOCK_Q / WARPS;
-constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
+constexpr int WARP_ROWS = BLOCK_Q / WARPS, M_TILES = WARP_ROWS / 16;  // the rows of a warp; in tiles of 16
 [[maybe_unused]] constexpr int WARP_KEYS = 48;  // of a tile, that a warp works on at once
 constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 [[maybe_unused]] constexpr int SCORE_STEP = 6;  // of which so many at once become scores
@@ -740,7 +737,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 744 "causal_forward_bf16_d128_sm_80.cu"
+#line 741 "causal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -748,7 +745,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 752 "causal_forward_bf16_d128_sm_80.cu"
+#line 749 "causal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

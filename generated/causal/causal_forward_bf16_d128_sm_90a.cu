@@ -3,36 +3,36 @@
 //
 // Contents, by line:
 //    57  sizes
-//    73  leaf code: element.cuh 75, math.cuh 79, bf16.cuh 158, running_max.cuh 181, stale_max_softmax.cuh 207,
-//        tiles_1d.cuh 304, grid.cuh 325, output.cuh 429, head_rows.cuh 505, kept_rows.cuh 533, key_bits.cuh 547,
-//        scores.cuh 562, tile_kind.cuh 580, tiles.cuh 584
-//   613  causal: Params 615, Context 629, make_context 637, Row 642, make_row 646, keep_bits 655, KvBounds 663,
-//        kv_bounds 667
-//   676  a block of queries
-//   770  leaf code, continued: tile_scheduler.cuh 772, group_tiles.cuh 784, descending_tiles.cuh 806, layout.cuh 843,
-//        load_matrices.cuh 865, warp_scores.cuh 871, barrier.cuh 893, words.cuh 959, pipeline.cuh 982, tma.cuh 1107,
-//        tma_1d.cuh 1131, kv_in_rows.cuh 1153, wgmma.cuh 1163, values_loaded.cuh 1216, warpgroup.cuh 1234
-//  1261  what the warps share
-//  1301  the planner
-//  1339  the producer
-//  1360    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1447    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1474  queries times keys
-//  1510  the consumers
-//  1689    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1693    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1702    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1706    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1709    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1711    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1714    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1735    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1752    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1767    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1775  the kernel
-//  1783    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1793    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1805    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    70  leaf code: element.cuh 72, math.cuh 76, bf16.cuh 155, running_max.cuh 178, stale_max_softmax.cuh 204,
+//        tiles_1d.cuh 301, grid.cuh 322, output.cuh 426, head_rows.cuh 502, kept_rows.cuh 530, key_bits.cuh 544,
+//        scores.cuh 559, tile_kind.cuh 577, tiles.cuh 581
+//   610  causal: Params 612, Context 626, make_context 634, Row 639, make_row 643, keep_bits 652, KvBounds 660,
+//        kv_bounds 664
+//   673  a block of queries
+//   767  leaf code, continued: tile_scheduler.cuh 769, group_tiles.cuh 781, descending_tiles.cuh 803, layout.cuh 840,
+//        load_matrices.cuh 862, warp_scores.cuh 868, barrier.cuh 890, words.cuh 948, pipeline.cuh 971, tma.cuh 1096,
+//        tma_1d.cuh 1120, kv_in_rows.cuh 1142, wgmma.cuh 1152, values_loaded.cuh 1205, warpgroup.cuh 1223
+//  1250  what the warps share
+//  1289  the planner
+//  1327  the producer
+//  1348    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1434    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1461  queries times keys
+//  1497  the consumers
+//  1676    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1680    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1689    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1693    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1696    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1698    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1701    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1722    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1739    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1754    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1762  the kernel
+//  1770    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1780    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1792    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -56,16 +56,13 @@
 
 // ---------------------------------------------------------------- sizes
 
-constexpr int BLOCK_Q = 192;
-constexpr int BLOCK_KV = 64;
-constexpr int WARPS = 12;
+constexpr int BLOCK_Q = 192, BLOCK_KV = 64, WARPS = 12;
 [[maybe_unused]] constexpr int STAGES = 5;
 [[maybe_unused]] constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
-constexpr int WARP_ROWS = BLOCK_Q / WARPS;
-constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
+constexpr int WARP_ROWS = BLOCK_Q / WARPS, M_TILES = WARP_ROWS / 16;  // the rows of a warp; in tiles of 16
 [[maybe_unused]] constexpr int WARP_KEYS = 64;  // of a tile, that a warp works on at once
 constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
@@ -647,7 +644,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 651 "causal_forward_bf16_d128_sm_90a.cu"
+#line 648 "causal_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -655,7 +652,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 659 "causal_forward_bf16_d128_sm_90a.cu"
+#line 656 "causal_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -914,11 +911,7 @@ DEVICE void warp_arrive(unsigned barrier) {
 /// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
 DEVICE bool elected_lane() {
     unsigned elected;
-    asm volatile(
-        "{ .reg .pred elected;\n"
-        "elect.sync _|elected, 0xffffffff;\n"
-        "selp.u32 %0, 1, 0, elected; }"
-        : "=r"(elected));
+    asm volatile("{ .reg .pred elected; elect.sync _|elected, 0xffffffff; selp.u32 %0, 1, 0, elected; }" : "=r"(elected));
     return elected;
 }
 
@@ -930,12 +923,8 @@ DEVICE void barrier_arrive_expecting(unsigned barrier, int bytes) {
 /// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
 DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
     asm volatile(
-        "{ .reg .pred done;\n"
-        "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra DONE;\n"
-        "bra WAIT;\n"
-        "DONE: }" ::"r"(barrier), "r"(parity)
-        : "memory");
+        "{ .reg .pred done; WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @done bra DONE; bra WAIT; DONE: }"
+        ::"r"(barrier), "r"(parity) : "memory");
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
@@ -1263,7 +1252,6 @@ template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int row
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 3, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles have info for
 [[maybe_unused]] constexpr int RS_STEPS = 0;  // of 16 columns of Q, in registers
-constexpr bool COUNTS_TILES = false;  // consumers read the tile info of a block's first tile alone
 // Slots of a block that are left when the next one is planned: 128 keys.
 [[maybe_unused]] constexpr int PLANNED_SLOTS = 128;
 [[maybe_unused]] constexpr int FIRST_STEP = 8;  // column tiles whose pairs are tested at once in a block's first tile
@@ -1396,12 +1384,11 @@ struct Producer {
 
     /// `tile` may be none: there is tile info even so. So may the `next` one. Lane i writes that of group i.
     DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan, bool first) {
-        const bool loaded = tile.live != 0, told = first || !COUNTS_TILES, end = plan.kv_head < 0;
+        const bool loaded = tile.live != 0, end = plan.kv_head < 0;
         const int group = threadIdx.x % 32;
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
-        if (told && group < GROUPS)
-            shared.write(keys.stage, group,
-                         {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
+        if (group < GROUPS)
+            shared.write(keys.stage, group, {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
         __syncwarp();  // what the lanes have written, the one that arrives publishes
         if (elected_lane()) {
             const unsigned full = shared.keys_full(keys.stage);

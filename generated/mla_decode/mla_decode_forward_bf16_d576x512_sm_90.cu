@@ -3,31 +3,31 @@
 //
 // Contents, by line:
 //    56  sizes
-//    72  leaf code: element.cuh 74, math.cuh 78, bf16.cuh 162, running_max.cuh 185, normalize_softmax.cuh 211,
-//        keep_all.cuh 281, tiles_1d.cuh 288, grid.cuh 309, keys_in_rows.cuh 375, output.cuh 381, group_rows.cuh 485,
-//        key_bits.cuh 578, rotation.cuh 593, scores.cuh 603, tile_kind.cuh 647, tiles.cuh 651
-//   738  mla_decode: Params 740, Context 755, make_context 763, Row 771, make_row 775, keep_bits 784, KvBounds 792,
-//        kv_bounds 796
-//   805  a block of queries
-//   906  leaf code of wide heads: layout.cuh 908, copy.cuh 964, words.cuh 1026, queries.cuh 1039, stream_k.cuh 1053,
-//        one_team.cuh 1146, kv_rows.cuh 1158, source_rows.cuh 1177, kv_stream.cuh 1196, arrivals.cuh 1289,
-//        merge_rows.cuh 1305, partial_results.cuh 1412, merge_pieces.cuh 1484, load_rows.cuh 1572, latents.cuh 1593,
-//        row_exchange.cuh 1600, lanes.cuh 1675, load_matrices.cuh 1683, mma_16bit.cuh 1694, column_slices.cuh 1730
-//  1306    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
-//  1822  items, and the units that they have
-//  1917  the keys of a tile of Q
-//  1961  how warps share a tile
-//  1995  one part of an item
-//  2004    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
-//  2020    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
-//  2050    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  2061    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  2073    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
-//  2081    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
-//  2092  parts of an item
-//  2162  the kernel
-//  2168    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2204    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//    69  leaf code: element.cuh 71, math.cuh 75, bf16.cuh 159, running_max.cuh 182, normalize_softmax.cuh 208,
+//        keep_all.cuh 278, tiles_1d.cuh 285, grid.cuh 306, keys_in_rows.cuh 372, output.cuh 378, group_rows.cuh 482,
+//        key_bits.cuh 575, rotation.cuh 590, scores.cuh 600, tile_kind.cuh 644, tiles.cuh 648
+//   735  mla_decode: Params 737, Context 752, make_context 760, Row 768, make_row 772, keep_bits 781, KvBounds 789,
+//        kv_bounds 793
+//   802  a block of queries
+//   903  leaf code of wide heads: layout.cuh 905, copy.cuh 961, words.cuh 1023, queries.cuh 1036, stream_k.cuh 1050,
+//        one_team.cuh 1143, kv_rows.cuh 1155, source_rows.cuh 1174, kv_stream.cuh 1193, arrivals.cuh 1286,
+//        merge_rows.cuh 1302, partial_results.cuh 1409, merge_pieces.cuh 1481, load_rows.cuh 1569, latents.cuh 1590,
+//        row_exchange.cuh 1597, lanes.cuh 1672, load_matrices.cuh 1680, mma_16bit.cuh 1691, column_slices.cuh 1727
+//  1303    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
+//  1819  items, and the units that they have
+//  1914  the keys of a tile of Q
+//  1958  how warps share a tile
+//  1992  one part of an item
+//  2001    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
+//  2017    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
+//  2047    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  2058    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  2070    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
+//  2078    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
+//  2089  parts of an item
+//  2159  the kernel
+//  2165    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2201    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The cache has one row for
 // each key: 512 latents, and 64 columns with rotary embeddings. All query heads share it. K is the whole row, and V is
@@ -55,16 +55,13 @@
 
 // ---------------------------------------------------------------- sizes
 
-constexpr int BLOCK_Q = 64;
-constexpr int BLOCK_KV = 64;
-constexpr int WARPS = 8;
+constexpr int BLOCK_Q = 64, BLOCK_KV = 64, WARPS = 8;
 [[maybe_unused]] constexpr int STAGES = 1;
 [[maybe_unused]] constexpr int HEAD_DIM = 576, PADDED_HEAD_DIM = 576;
 constexpr int VALUE_HEAD_DIM = 512, PADDED_VALUE_HEAD_DIM = 512;
 
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
-constexpr int WARP_ROWS = 16;
-constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
+constexpr int WARP_ROWS = 16, M_TILES = WARP_ROWS / 16;  // the rows of a warp; in tiles of 16
 [[maybe_unused]] constexpr int WARP_KEYS = 32;  // of a tile, that a warp works on at once
 constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
@@ -776,7 +773,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
     Row row = {q_idx, h};
 #line 13 "specs/mla_decode.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 780 "mla_decode_forward_bf16_d576x512_sm_90.cu"
+#line 777 "mla_decode_forward_bf16_d576x512_sm_90.cu"
     return row;
 }
 
@@ -784,7 +781,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 13 "specs/mla_decode.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 788 "mla_decode_forward_bf16_d576x512_sm_90.cu"
+#line 785 "mla_decode_forward_bf16_d576x512_sm_90.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

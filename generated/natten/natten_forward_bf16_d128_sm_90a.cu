@@ -3,36 +3,36 @@
 //
 // Contents, by line:
 //    69  sizes
-//    85  leaf code: element.cuh 87, math.cuh 91, bf16.cuh 170, running_max.cuh 193, stale_max_softmax.cuh 219,
-//        tiles_1d.cuh 316, grid.cuh 337, output.cuh 441, head_rows.cuh 517, kept_rows.cuh 545, key_bits.cuh 559,
-//        scores.cuh 582, tile_kind.cuh 600, tiles.cuh 604
-//   633  natten: Params 635, Context 649, make_context 657, Row 662, make_row 666, keep_bits 690, KvBounds 704,
-//        kv_bounds 708, tile_kind 717
-//   744  a block of queries
-//   840  leaf code, continued: tile_scheduler.cuh 842, group_tiles.cuh 854, descending_tiles.cuh 876, layout.cuh 913,
-//        load_matrices.cuh 935, warp_scores.cuh 941, barrier.cuh 963, words.cuh 1029, pipeline.cuh 1052, tma.cuh 1177,
-//        tma_1d.cuh 1201, kv_in_rows.cuh 1223, wgmma.cuh 1233, values_loaded.cuh 1286, warpgroup.cuh 1304
-//  1331  what the warps share
-//  1371  the planner
-//  1409  the producer
-//  1430    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1517    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1544  queries times keys
-//  1580  the consumers
-//  1759    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1763    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1772    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1776    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1779    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1781    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1784    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1805    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1822    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1837    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1845  the kernel
-//  1853    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1863    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1875    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    82  leaf code: element.cuh 84, math.cuh 88, bf16.cuh 167, running_max.cuh 190, stale_max_softmax.cuh 216,
+//        tiles_1d.cuh 313, grid.cuh 334, output.cuh 438, head_rows.cuh 514, kept_rows.cuh 542, key_bits.cuh 556,
+//        scores.cuh 579, tile_kind.cuh 597, tiles.cuh 601
+//   630  natten: Params 632, Context 646, make_context 654, Row 659, make_row 663, keep_bits 687, KvBounds 701,
+//        kv_bounds 705, tile_kind 714
+//   741  a block of queries
+//   837  leaf code, continued: tile_scheduler.cuh 839, group_tiles.cuh 851, descending_tiles.cuh 873, layout.cuh 910,
+//        load_matrices.cuh 932, warp_scores.cuh 938, barrier.cuh 960, words.cuh 1018, pipeline.cuh 1041, tma.cuh 1166,
+//        tma_1d.cuh 1190, kv_in_rows.cuh 1212, wgmma.cuh 1222, values_loaded.cuh 1275, warpgroup.cuh 1293
+//  1320  what the warps share
+//  1359  the planner
+//  1397  the producer
+//  1418    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1504    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1531  queries times keys
+//  1567  the consumers
+//  1746    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1750    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1759    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1763    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1766    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1768    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1771    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1792    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1809    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1824    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1832  the kernel
+//  1840    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1850    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1862    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"): positions count pixels row
 // by row, and each query sees the `kernel_width` x `kernel_height` pixels around its own. At a border the rectangle
@@ -68,16 +68,13 @@
 
 // ---------------------------------------------------------------- sizes
 
-constexpr int BLOCK_Q = 192;
-constexpr int BLOCK_KV = 64;
-constexpr int WARPS = 12;
+constexpr int BLOCK_Q = 192, BLOCK_KV = 64, WARPS = 12;
 [[maybe_unused]] constexpr int STAGES = 5;
 [[maybe_unused]] constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
-constexpr int WARP_ROWS = BLOCK_Q / WARPS;
-constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
+constexpr int WARP_ROWS = BLOCK_Q / WARPS, M_TILES = WARP_ROWS / 16;  // the rows of a warp; in tiles of 16
 [[maybe_unused]] constexpr int WARP_KEYS = 64;  // of a tile, that a warp works on at once
 constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
@@ -679,7 +676,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     row.limit_3 = smaller + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller - 6;
-#line 683 "natten_forward_bf16_d128_sm_90a.cu"
+#line 680 "natten_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -695,7 +692,7 @@ DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& r
 #line 20 "specs/natten.attn"
     const unsigned keep_1 = bits & remainder_bits<64, 1>(remainder, row.limit_3);
     const unsigned keep_2 = ~bits_below(row.limit_2 - kv_idx) & bits_below(row.limit - kv_idx);
-#line 699 "natten_forward_bf16_d128_sm_90a.cu"
+#line 696 "natten_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -984,11 +981,7 @@ DEVICE void warp_arrive(unsigned barrier) {
 /// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
 DEVICE bool elected_lane() {
     unsigned elected;
-    asm volatile(
-        "{ .reg .pred elected;\n"
-        "elect.sync _|elected, 0xffffffff;\n"
-        "selp.u32 %0, 1, 0, elected; }"
-        : "=r"(elected));
+    asm volatile("{ .reg .pred elected; elect.sync _|elected, 0xffffffff; selp.u32 %0, 1, 0, elected; }" : "=r"(elected));
     return elected;
 }
 
@@ -1000,12 +993,8 @@ DEVICE void barrier_arrive_expecting(unsigned barrier, int bytes) {
 /// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
 DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
     asm volatile(
-        "{ .reg .pred done;\n"
-        "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra DONE;\n"
-        "bra WAIT;\n"
-        "DONE: }" ::"r"(barrier), "r"(parity)
-        : "memory");
+        "{ .reg .pred done; WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @done bra DONE; bra WAIT; DONE: }"
+        ::"r"(barrier), "r"(parity) : "memory");
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
@@ -1333,7 +1322,6 @@ template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int row
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 3, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles have info for
 [[maybe_unused]] constexpr int RS_STEPS = 0;  // of 16 columns of Q, in registers
-constexpr bool COUNTS_TILES = false;  // consumers read the tile info of a block's first tile alone
 // Slots of a block that are left when the next one is planned: 128 keys.
 [[maybe_unused]] constexpr int PLANNED_SLOTS = 128;
 [[maybe_unused]] constexpr int FIRST_STEP = 8;  // column tiles whose pairs are tested at once in a block's first tile
@@ -1466,12 +1454,11 @@ struct Producer {
 
     /// `tile` may be none: there is tile info even so. So may the `next` one. Lane i writes that of group i.
     DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan, bool first) {
-        const bool loaded = tile.live != 0, told = first || !COUNTS_TILES, end = plan.kv_head < 0;
+        const bool loaded = tile.live != 0, end = plan.kv_head < 0;
         const int group = threadIdx.x % 32;
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
-        if (told && group < GROUPS)
-            shared.write(keys.stage, group,
-                         {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
+        if (group < GROUPS)
+            shared.write(keys.stage, group, {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
         __syncwarp();  // what the lanes have written, the one that arrives publishes
         if (elected_lane()) {
             const unsigned full = shared.keys_full(keys.stage);

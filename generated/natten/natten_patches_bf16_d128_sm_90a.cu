@@ -3,36 +3,36 @@
 //
 // Contents, by line:
 //    71  sizes
-//    87  leaf code: element.cuh 89, math.cuh 93, bf16.cuh 172, running_max.cuh 195, stale_max_softmax.cuh 221,
-//        tiles_2d.cuh 318, key_bits.cuh 351, windows.cuh 366, grid.cuh 428, output.cuh 532, head_rows.cuh 608,
-//        kept_rows.cuh 636, scores.cuh 650, tile_kind.cuh 662, tiles.cuh 666
-//   692  natten: Params 694, Context 708, make_context 716, Row 721, make_row 725, keep_bits 747, column_bits 759,
-//        KvBounds 771, kv_bounds 775
-//   788  a block of queries
-//   885  leaf code, continued: tile_scheduler.cuh 887, group_tiles.cuh 899, window_tiles.cuh 924, layout.cuh 947,
-//        load_matrices.cuh 969, warp_scores.cuh 975, barrier.cuh 997, words.cuh 1063, pipeline.cuh 1086, tma.cuh 1211,
-//        tma_2d.cuh 1227, kv_in_rows.cuh 1261, wgmma.cuh 1271, values_loaded.cuh 1324, warpgroup.cuh 1342
-//  1369  what the warps share
-//  1415  the planner
-//  1453  the producer
-//  1474    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1559    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1586  queries times keys
-//  1622  the consumers
-//  1802    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1806    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1815    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1819    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1822    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1824    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1827    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1848    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1867    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1882    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1890  the kernel
-//  1898    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1908    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1920    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    84  leaf code: element.cuh 86, math.cuh 90, bf16.cuh 169, running_max.cuh 192, stale_max_softmax.cuh 218,
+//        tiles_2d.cuh 315, key_bits.cuh 348, windows.cuh 363, grid.cuh 425, output.cuh 529, head_rows.cuh 605,
+//        kept_rows.cuh 633, scores.cuh 647, tile_kind.cuh 659, tiles.cuh 663
+//   689  natten: Params 691, Context 705, make_context 713, Row 718, make_row 722, keep_bits 744, column_bits 756,
+//        KvBounds 768, kv_bounds 772
+//   785  a block of queries
+//   882  leaf code, continued: tile_scheduler.cuh 884, group_tiles.cuh 896, window_tiles.cuh 921, layout.cuh 944,
+//        load_matrices.cuh 966, warp_scores.cuh 972, barrier.cuh 994, words.cuh 1052, pipeline.cuh 1075, tma.cuh 1200,
+//        tma_2d.cuh 1216, kv_in_rows.cuh 1250, wgmma.cuh 1260, values_loaded.cuh 1313, warpgroup.cuh 1331
+//  1358  what the warps share
+//  1403  the planner
+//  1441  the producer
+//  1462    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1546    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1573  queries times keys
+//  1609  the consumers
+//  1789    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1793    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1802    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1806    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1809    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1811    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1814    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1835    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1854    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1869    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1877  the kernel
+//  1885    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1895    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1907    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"): positions count pixels row
 // by row, and each query sees the `kernel_width` x `kernel_height` pixels around its own. At a border the rectangle
@@ -70,16 +70,13 @@
 
 // ---------------------------------------------------------------- sizes
 
-constexpr int BLOCK_Q = 192;
-constexpr int BLOCK_KV = 80;
-constexpr int WARPS = 12;
+constexpr int BLOCK_Q = 192, BLOCK_KV = 80, WARPS = 12;
 [[maybe_unused]] constexpr int STAGES = 4;
 [[maybe_unused]] constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
-constexpr int WARP_ROWS = BLOCK_Q / WARPS;
-constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
+constexpr int WARP_ROWS = BLOCK_Q / WARPS, M_TILES = WARP_ROWS / 16;  // the rows of a warp; in tiles of 16
 [[maybe_unused]] constexpr int WARP_KEYS = 80;  // of a tile, that a warp works on at once
 constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
@@ -738,7 +735,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     row.limit_3 = smaller_2 + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller_2 - 6;
-#line 742 "natten_patches_bf16_d128_sm_90a.cu"
+#line 739 "natten_patches_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -751,7 +748,7 @@ DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& r
     const unsigned bits = ~rows_below<20, 4>(row.limit_2 - quotient);
 #line 21 "specs/natten.attn"
     return bits & rows_below<20, 4>(row.limit - quotient);
-#line 755 "natten_patches_bf16_d128_sm_90a.cu"
+#line 752 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // let center = clamp(place, before, size - 1 - after)
@@ -763,7 +760,7 @@ DEVICE unsigned column_bits(const Params& params, const Context& ctx, const Row&
     const unsigned bits = ~columns_below<20, 4>(row.limit_4 - remainder);
 #line 20 "specs/natten.attn"
     return bits & columns_below<20, 4>(row.limit_3 - remainder);
-#line 767 "natten_patches_bf16_d128_sm_90a.cu"
+#line 764 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1018,11 +1015,7 @@ DEVICE void warp_arrive(unsigned barrier) {
 /// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
 DEVICE bool elected_lane() {
     unsigned elected;
-    asm volatile(
-        "{ .reg .pred elected;\n"
-        "elect.sync _|elected, 0xffffffff;\n"
-        "selp.u32 %0, 1, 0, elected; }"
-        : "=r"(elected));
+    asm volatile("{ .reg .pred elected; elect.sync _|elected, 0xffffffff; selp.u32 %0, 1, 0, elected; }" : "=r"(elected));
     return elected;
 }
 
@@ -1034,12 +1027,8 @@ DEVICE void barrier_arrive_expecting(unsigned barrier, int bytes) {
 /// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
 DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
     asm volatile(
-        "{ .reg .pred done;\n"
-        "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra DONE;\n"
-        "bra WAIT;\n"
-        "DONE: }" ::"r"(barrier), "r"(parity)
-        : "memory");
+        "{ .reg .pred done; WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @done bra DONE; bra WAIT; DONE: }"
+        ::"r"(barrier), "r"(parity) : "memory");
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
@@ -1371,7 +1360,6 @@ template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int row
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 3, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles have info for
 [[maybe_unused]] constexpr int RS_STEPS = 0;  // of 16 columns of Q, in registers
-constexpr bool COUNTS_TILES = false;  // consumers read the tile info of a block's first tile alone
 // Slots of a block that are left when the next one is planned: 128 keys.
 [[maybe_unused]] constexpr int PLANNED_SLOTS = 128 * KvOrder::SIDES;
 [[maybe_unused]] constexpr int FIRST_STEP = 10;  // column tiles whose pairs are tested at once in a block's first tile
@@ -1510,12 +1498,11 @@ struct Producer {
 
     /// `tile` may be none: there is tile info even so. So may the `next` one. Lane i writes that of group i.
     DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan, bool first) {
-        const bool loaded = tile.live != 0, told = first || !COUNTS_TILES, end = plan.kv_head < 0;
+        const bool loaded = tile.live != 0, end = plan.kv_head < 0;
         const int group = threadIdx.x % 32;
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
-        if (told && group < GROUPS)
-            shared.write(keys.stage, group,
-                         {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
+        if (group < GROUPS)
+            shared.write(keys.stage, group, {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
         __syncwarp();  // what the lanes have written, the one that arrives publishes
         if (elected_lane()) {
             const unsigned full = shared.keys_full(keys.stage);

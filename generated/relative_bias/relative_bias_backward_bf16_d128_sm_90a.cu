@@ -4,34 +4,34 @@
 // Contents, by line:
 //    55  sizes
 //    79  leaf code: element.cuh 81, math.cuh 94, bf16.cuh 140, recompute_softmax.cuh 159, replay_all.cuh 175,
-//        barrier.cuh 182, grid.cuh 245, key_grid.cuh 318, kv_blocks.cuh 328, tile_kind.cuh 364, query_tiles.cuh 368,
-//        backward_pipeline.cuh 444, blocks_late.cuh 626, factors_are_one.cuh 663, finished.cuh 670, layout.cuh 690,
-//        learns_nothing.cuh 711, add_vector.cuh 715, output.cuh 723, dq_semaphore.cuh 794, row_blocks.cuh 869,
-//        rotation.cuh 881, words.cuh 891, statistics_split_bf16.cuh 909, tiles_1d.cuh 961, tma.cuh 984,
-//        tma_1d.cuh 1013, cluster_none.cuh 1030, transposed.cuh 1046, warpgroup.cuh 1095, wgmma.cuh 1130,
-//        learned.cuh 1198, learned_runs.cuh 1256, load.cuh 1283
-//  1311  relative_bias: Params 1313, Context 1336, make_context 1344, Row 1349, make_row 1353, ScoreGradient 1360,
-//        score_gradient 1365, place_learned_0 1371, same_learned_0 1377, Learned 1384
-//  1441  what the warpgroups share
-//  1484  the producer
-//  1723  consumers of keys
-//  1725  pairs of keys and queries: probs_kept.cuh 1727
-//  1950  products of the consumers of keys
-//  2220    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2270    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2280    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2287    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2329    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2336    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2341    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
-//  2345    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2364    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2430  dQ
-//  2501    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2565  the kernel
-//  2580    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
-//  2584    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2589    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//        barrier.cuh 182, grid.cuh 241, key_grid.cuh 314, kv_blocks.cuh 324, tile_kind.cuh 360, query_tiles.cuh 364,
+//        backward_pipeline.cuh 440, blocks_late.cuh 622, factors_are_one.cuh 659, finished.cuh 666, layout.cuh 686,
+//        learns_nothing.cuh 707, add_vector.cuh 711, output.cuh 719, dq_semaphore.cuh 790, row_blocks.cuh 865,
+//        rotation.cuh 877, words.cuh 887, statistics_split_bf16.cuh 905, tiles_1d.cuh 957, tma.cuh 980,
+//        tma_1d.cuh 1009, cluster_none.cuh 1026, transposed.cuh 1042, warpgroup.cuh 1091, wgmma.cuh 1126,
+//        learned.cuh 1194, learned_runs.cuh 1252, load.cuh 1279
+//  1307  relative_bias: Params 1309, Context 1332, make_context 1340, Row 1345, make_row 1349, ScoreGradient 1356,
+//        score_gradient 1361, place_learned_0 1367, same_learned_0 1373, Learned 1380
+//  1437  what the warpgroups share
+//  1480  the producer
+//  1719  consumers of keys
+//  1721  pairs of keys and queries: probs_kept.cuh 1723
+//  1946  products of the consumers of keys
+//  2216    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2266    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2276    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2283    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2325    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2332    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2337    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
+//  2341    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2360    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2426  dQ
+//  2497    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2561  the kernel
+//  2576    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
+//  2580    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2585    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances beyond `reach` share
 // the last entry of their side; entry `reach` is distance 0, the ones above it are keys after the query.
@@ -208,12 +208,8 @@ DEVICE void barrier_arrive_expecting(unsigned barrier, int bytes) {
 /// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
 DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
     asm volatile(
-        "{ .reg .pred done;\n"
-        "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra DONE;\n"
-        "bra WAIT;\n"
-        "DONE: }" ::"r"(barrier), "r"(parity)
-        : "memory");
+        "{ .reg .pred done; WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @done bra DONE; bra WAIT; DONE: }"
+        ::"r"(barrier), "r"(parity) : "memory");
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.

@@ -3,38 +3,38 @@
 //
 // Contents, by line:
 //    58  sizes
-//    75  leaf code: element.cuh 77, math.cuh 90, bf16.cuh 174, running_max.cuh 197, stale_max_softmax.cuh 223,
-//        tiles_1d.cuh 295, grid.cuh 316, output.cuh 420, head_rows.cuh 496, kept_rows.cuh 524, key_bits.cuh 542,
-//        rotation.cuh 552, scores.cuh 562, tile_kind.cuh 580, tiles.cuh 584, distances.cuh 596, load.cuh 625,
-//        score_form.cuh 636
-//   703  relative_bias: Params 705, Context 722, make_context 730, Row 735, make_row 739, score_form_holds 748,
-//        score_factor 755, score_bias 758
-//   766  a block of queries
-//   895  leaf code, continued: tile_scheduler.cuh 897, group_tiles.cuh 909, counted_tiles.cuh 931,
-//        low_scores_step.cuh 951, layout.cuh 992, load_matrices.cuh 1014, warp_scores.cuh 1020, barrier.cuh 1042,
-//        words.cuh 1111, pipeline.cuh 1134, tma.cuh 1259, tma_1d.cuh 1283, kv_in_rows.cuh 1305, ping_pong.cuh 1315,
-//        wgmma.cuh 1334, values_loaded.cuh 1387, warpgroup.cuh 1405
-//  1432  what the warps share
-//  1472  the planner
-//  1510  the producer
-//  1531    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1614    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1641  queries times keys
-//  1678  the consumers
-//  1858    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1863    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1869    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1874    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1877    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1880    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1883    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  1888    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1900    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1915    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1925  the kernel
-//  1933    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1943    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1955    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    72  leaf code: element.cuh 74, math.cuh 87, bf16.cuh 171, running_max.cuh 194, stale_max_softmax.cuh 220,
+//        tiles_1d.cuh 292, grid.cuh 313, output.cuh 417, head_rows.cuh 493, kept_rows.cuh 521, key_bits.cuh 539,
+//        rotation.cuh 549, scores.cuh 559, tile_kind.cuh 577, tiles.cuh 581, distances.cuh 593, load.cuh 622,
+//        score_form.cuh 633
+//   700  relative_bias: Params 702, Context 719, make_context 727, Row 732, make_row 736, score_form_holds 745,
+//        score_factor 752, score_bias 755
+//   763  a block of queries
+//   892  leaf code, continued: tile_scheduler.cuh 894, group_tiles.cuh 906, counted_tiles.cuh 928,
+//        low_scores_step.cuh 948, layout.cuh 989, load_matrices.cuh 1011, warp_scores.cuh 1017, barrier.cuh 1039,
+//        words.cuh 1100, pipeline.cuh 1123, tma.cuh 1248, tma_1d.cuh 1272, kv_in_rows.cuh 1294, ping_pong.cuh 1304,
+//        wgmma.cuh 1323, values_loaded.cuh 1376, warpgroup.cuh 1394
+//  1421  what the warps share
+//  1460  the planner
+//  1498  the producer
+//  1519    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1601    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1628  queries times keys
+//  1665  the consumers
+//  1845    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1850    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1856    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1861    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1864    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1867    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1870    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  1875    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1887    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1902    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1912  the kernel
+//  1920    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1930    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1942    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances beyond `reach` share
 // the last entry of their side; entry `reach` is distance 0, the ones above it are keys after the query.
@@ -57,16 +57,13 @@
 
 // ---------------------------------------------------------------- sizes
 
-constexpr int BLOCK_Q = 128;
-constexpr int BLOCK_KV = 128;
-constexpr int WARPS = 8;
+constexpr int BLOCK_Q = 128, BLOCK_KV = 128, WARPS = 8;
 [[maybe_unused]] constexpr int STAGES = 2;
 [[maybe_unused]] constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
-constexpr int WARP_ROWS = BLOCK_Q / WARPS;
-constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
+constexpr int WARP_ROWS = BLOCK_Q / WARPS, M_TILES = WARP_ROWS / 16;  // the rows of a warp; in tiles of 16
 [[maybe_unused]] constexpr int WARP_KEYS = 128;  // of a tile, that a warp works on at once
 constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 [[maybe_unused]] constexpr int MASKED_STEP = 4;  // and of those of masked tiles so many
@@ -740,7 +737,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 9 "specs/relative_bias.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 744 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 741 "relative_bias_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -758,7 +755,7 @@ using ScoreBias = RowBias;
 DEVICE ScoreBias score_bias(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 9 "specs/relative_bias.attn"
     const int offset = min(max(kv_idx - row.q_pos, -128), 128) + 128;
-#line 762 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 759 "relative_bias_forward_bf16_d128_sm_90a.cu"
     const float* bias_address = params.bias + ctx.h * params.bias_stride0 + offset * params.bias_stride1;
     return {load(bias_address)};
 }
@@ -1063,11 +1060,7 @@ DEVICE void warp_arrive(unsigned barrier) {
 /// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
 DEVICE bool elected_lane() {
     unsigned elected;
-    asm volatile(
-        "{ .reg .pred elected;\n"
-        "elect.sync _|elected, 0xffffffff;\n"
-        "selp.u32 %0, 1, 0, elected; }"
-        : "=r"(elected));
+    asm volatile("{ .reg .pred elected; elect.sync _|elected, 0xffffffff; selp.u32 %0, 1, 0, elected; }" : "=r"(elected));
     return elected;
 }
 
@@ -1079,12 +1072,8 @@ DEVICE void barrier_arrive_expecting(unsigned barrier, int bytes) {
 /// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
 DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
     asm volatile(
-        "{ .reg .pred done;\n"
-        "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra DONE;\n"
-        "bra WAIT;\n"
-        "DONE: }" ::"r"(barrier), "r"(parity)
-        : "memory");
+        "{ .reg .pred done; WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @done bra DONE; bra WAIT; DONE: }"
+        ::"r"(barrier), "r"(parity) : "memory");
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
@@ -1434,7 +1423,6 @@ template <class Tile, int THREADS> DEVICE void clear_rows(unsigned tile, int row
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 1, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles have info for
 [[maybe_unused]] constexpr int RS_STEPS = 0;  // of 16 columns of Q, in registers
-constexpr bool COUNTS_TILES = false;  // consumers read the tile info of a block's first tile alone
 // Slots of a block that are left when the next one is planned: 128 keys.
 [[maybe_unused]] constexpr int PLANNED_SLOTS = 128;
 [[maybe_unused]] constexpr int FIRST_STEP = 16;  // column tiles whose pairs are tested at once in a block's first tile
@@ -1567,12 +1555,11 @@ struct Producer {
 
     /// `tile` may be none: there is tile info even so. So may the `next` one. Lane i writes that of group i.
     DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan, bool first) {
-        const bool loaded = tile.live != 0, told = first || !COUNTS_TILES, end = plan.kv_head < 0;
+        const bool loaded = tile.live != 0, end = plan.kv_head < 0;
         const int group = threadIdx.x % 32;
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
-        if (told && group < GROUPS)
-            shared.write(keys.stage, group,
-                         {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
+        if (group < GROUPS)
+            shared.write(keys.stage, group, {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
         __syncwarp();  // what the lanes have written, the one that arrives publishes
         if (elected_lane()) {
             const unsigned full = shared.keys_full(keys.stage);

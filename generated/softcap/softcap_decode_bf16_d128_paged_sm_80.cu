@@ -3,32 +3,32 @@
 //
 // Contents, by line:
 //    55  sizes
-//    72  leaf code: element.cuh 74, math.cuh 78, bf16.cuh 167, running_max.cuh 190, normalize_softmax.cuh 216,
-//        keep_all.cuh 304, tiles_1d.cuh 311, grid.cuh 332, pages.cuh 393, keys_in_pages.cuh 413, output.cuh 430,
-//        in_registers.cuh 534, group_rows.cuh 537, key_bits.cuh 634, rotation.cuh 649, scores.cuh 659,
-//        tile_kind.cuh 703, tiles.cuh 707, functions.cuh 786, score_form.cuh 801
-//   877  softcap: Params 879, Context 896, make_context 909, Row 924, make_row 928, keep_bits 937, score_mod 944,
-//        score_form_holds 951, score_factor 957, score_bias 962, KvBounds 966, kv_bounds 970
-//   979  a block of queries
-//  1124  leaf code, continued: lanes.cuh 1126, addresses_recomputed.cuh 1139, layout.cuh 1151, load_matrices.cuh 1207,
-//        mma_16bit.cuh 1218, copy.cuh 1310, words.cuh 1372, queries.cuh 1385
-//  1399  one tile of attention
-//  1427    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
-//  1446    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  1454    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1461  leaf code of decode: stream_k.cuh 1463, head_runs.cuh 1562, one_team.cuh 1603, copy_pages.cuh 1615,
-//        kv_pages.cuh 1732, kv_ring.cuh 1747, arrivals.cuh 1840, merge_rows.cuh 1856, partial_results.cuh 1963,
-//        merge_pieces.cuh 2035, warp_results.cuh 2123, load_rows.cuh 2158
-//  1857    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
-//  2179  items, and the units that they have
-//  2274  the keys of a tile of Q
-//  2318  one part of an item
-//  2340    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2371    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
-//  2386  parts of an item
-//  2466  the kernel
-//  2472    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2507    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
+//    69  leaf code: element.cuh 71, math.cuh 75, bf16.cuh 164, running_max.cuh 187, normalize_softmax.cuh 213,
+//        keep_all.cuh 301, tiles_1d.cuh 308, grid.cuh 329, pages.cuh 390, keys_in_pages.cuh 410, output.cuh 427,
+//        in_registers.cuh 531, group_rows.cuh 534, key_bits.cuh 631, rotation.cuh 646, scores.cuh 656,
+//        tile_kind.cuh 700, tiles.cuh 704, functions.cuh 783, score_form.cuh 798
+//   874  softcap: Params 876, Context 893, make_context 906, Row 921, make_row 925, keep_bits 934, score_mod 941,
+//        score_form_holds 948, score_factor 954, score_bias 959, KvBounds 963, kv_bounds 967
+//   976  a block of queries
+//  1121  leaf code, continued: lanes.cuh 1123, addresses_recomputed.cuh 1136, layout.cuh 1148, load_matrices.cuh 1204,
+//        mma_16bit.cuh 1215, copy.cuh 1307, words.cuh 1369, queries.cuh 1382
+//  1396  one tile of attention
+//  1424    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
+//  1443    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  1451    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1458  leaf code of decode: stream_k.cuh 1460, head_runs.cuh 1559, one_team.cuh 1600, copy_pages.cuh 1612,
+//        kv_pages.cuh 1729, kv_ring.cuh 1744, arrivals.cuh 1837, merge_rows.cuh 1853, partial_results.cuh 1960,
+//        merge_pieces.cuh 2032, warp_results.cuh 2120, load_rows.cuh 2155
+//  1854    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
+//  2176  items, and the units that they have
+//  2271  the keys of a tile of Q
+//  2315  one part of an item
+//  2337    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2368    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
+//  2383  parts of an item
+//  2463  the kernel
+//  2469    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2504    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale · q·k in natural units,
 // and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -54,16 +54,13 @@
 
 // ---------------------------------------------------------------- sizes
 
-constexpr int BLOCK_Q = 64;
-constexpr int BLOCK_KV = 64;
-constexpr int WARPS = 4;
+constexpr int BLOCK_Q = 64, BLOCK_KV = 64, WARPS = 4;
 [[maybe_unused]] constexpr int STAGES = 2;
 [[maybe_unused]] constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
-constexpr int WARP_ROWS = BLOCK_Q / WARPS;
-constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
+constexpr int WARP_ROWS = BLOCK_Q / WARPS, M_TILES = WARP_ROWS / 16;  // the rows of a warp; in tiles of 16
 [[maybe_unused]] constexpr int WARP_KEYS = 16;  // of a tile, that a warp works on at once
 constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 [[maybe_unused]] constexpr int MASKED_STEP = 2;  // and of those of masked tiles so many
@@ -911,7 +908,7 @@ template <class AnyWork> DEVICE Context make_context(const Params& params, const
         query_offset(params, work), params.scale};
 #line 11 "specs/softcap.attn"
     ctx.reciprocal = 1.0f / 50.0f;
-#line 915 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 912 "softcap_decode_bf16_d128_paged_sm_80.cu"
     const float absolute = fabsf(ctx.scale);
     ctx.reach = product_reach(absolute * 0.02f, 0.5f);
     const float product = absolute * absolute * absolute;
@@ -929,7 +926,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
     Row row = {q_idx, h};
 #line 10 "specs/softcap.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 933 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 930 "softcap_decode_bf16_d128_paged_sm_80.cu"
     return row;
 }
 
@@ -937,14 +934,14 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/softcap.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 941 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 938 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // score = cap * tanh(score / cap)
 DEVICE float score_mod(const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 11 "specs/softcap.attn"
     return 50.0f * tanh_branchless(score * ctx.reciprocal);
-#line 948 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 945 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // Whether a warp's part of a tile has the form below.

@@ -3,37 +3,37 @@
 //
 // Contents, by line:
 //    61  sizes
-//    77  leaf code: element.cuh 79, math.cuh 92, e4m3.cuh 179, running_max.cuh 219, stale_max_softmax.cuh 245,
-//        tiles_1d.cuh 364, grid.cuh 385, output.cuh 489, head_rows.cuh 593, kept_rows.cuh 621, key_bits.cuh 635,
-//        scores.cuh 650, tile_kind.cuh 668, tiles.cuh 672, load.cuh 693
-//   718  causal: Params 720, Context 745, make_context 753, Row 763, make_row 767, keep_bits 776, KvBounds 784,
-//        kv_bounds 788, value_descale 798
-//   803  a block of queries
-//   897  leaf code, continued: tile_scheduler.cuh 899, group_tiles.cuh 911, descending_tiles.cuh 933, layout.cuh 970,
-//        load_matrices.cuh 993, warp_scores.cuh 1004, barrier.cuh 1028, words.cuh 1094, pipeline.cuh 1117,
-//        tma.cuh 1235, tma_1d.cuh 1266, cluster_none.cuh 1288, kv_in_rows.cuh 1296, transpose.cuh 1306,
-//        warpgroup.cuh 1358, wgmma.cuh 1385, values_transposed.cuh 1433, rounded_late.cuh 1527
-//  1535  what the warps share
-//  1576  the planner
-//  1597  the producer
-//  1618    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1713    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1739  queries times keys
-//  1774  the consumers
-//  1957    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1961    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1970    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1974    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1977    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1979    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1982    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2002    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2019    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2034    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2042  the kernel
-//  2050    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2060    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2070    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    74  leaf code: element.cuh 76, math.cuh 89, e4m3.cuh 176, running_max.cuh 216, stale_max_softmax.cuh 242,
+//        tiles_1d.cuh 361, grid.cuh 382, output.cuh 486, head_rows.cuh 590, kept_rows.cuh 618, key_bits.cuh 632,
+//        scores.cuh 647, tile_kind.cuh 665, tiles.cuh 669, load.cuh 690
+//   715  causal: Params 717, Context 742, make_context 750, Row 760, make_row 764, keep_bits 773, KvBounds 781,
+//        kv_bounds 785, value_descale 795
+//   800  a block of queries
+//   894  leaf code, continued: tile_scheduler.cuh 896, group_tiles.cuh 908, descending_tiles.cuh 930, layout.cuh 967,
+//        load_matrices.cuh 990, warp_scores.cuh 1001, barrier.cuh 1025, words.cuh 1083, pipeline.cuh 1106,
+//        tma.cuh 1224, tma_1d.cuh 1255, cluster_none.cuh 1277, kv_in_rows.cuh 1285, transpose.cuh 1295,
+//        warpgroup.cuh 1347, wgmma.cuh 1374, values_transposed.cuh 1422, rounded_late.cuh 1516
+//  1524  what the warps share
+//  1564  the planner
+//  1585  the producer
+//  1606    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1700    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1726  queries times keys
+//  1761  the consumers
+//  1944    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1948    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1957    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1961    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1964    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1966    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1969    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1989    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2006    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2021    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2029  the kernel
+//  2037    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2047    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2057    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -60,16 +60,13 @@
 
 // ---------------------------------------------------------------- sizes
 
-constexpr int BLOCK_Q = 192;
-constexpr int BLOCK_KV = 96;
-constexpr int WARPS = 12;
+constexpr int BLOCK_Q = 192, BLOCK_KV = 96, WARPS = 12;
 [[maybe_unused]] constexpr int STAGES = 4;
 [[maybe_unused]] constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
-constexpr int WARP_ROWS = BLOCK_Q / WARPS;
-constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
+constexpr int WARP_ROWS = BLOCK_Q / WARPS, M_TILES = WARP_ROWS / 16;  // the rows of a warp; in tiles of 16
 [[maybe_unused]] constexpr int WARP_KEYS = 96;  // of a tile, that a warp works on at once
 constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
@@ -768,7 +765,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 772 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 769 "causal_forward_e4m3_d128_sm_90a.cu"
     return row;
 }
 
@@ -776,7 +773,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 780 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 777 "causal_forward_e4m3_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1049,11 +1046,7 @@ DEVICE void warp_arrive(unsigned barrier) {
 /// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
 DEVICE bool elected_lane() {
     unsigned elected;
-    asm volatile(
-        "{ .reg .pred elected;\n"
-        "elect.sync _|elected, 0xffffffff;\n"
-        "selp.u32 %0, 1, 0, elected; }"
-        : "=r"(elected));
+    asm volatile("{ .reg .pred elected; elect.sync _|elected, 0xffffffff; selp.u32 %0, 1, 0, elected; }" : "=r"(elected));
     return elected;
 }
 
@@ -1065,12 +1058,8 @@ DEVICE void barrier_arrive_expecting(unsigned barrier, int bytes) {
 /// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
 DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
     asm volatile(
-        "{ .reg .pred done;\n"
-        "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra DONE;\n"
-        "bra WAIT;\n"
-        "DONE: }" ::"r"(barrier), "r"(parity)
-        : "memory");
+        "{ .reg .pred done; WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @done bra DONE; bra WAIT; DONE: }"
+        ::"r"(barrier), "r"(parity) : "memory");
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
@@ -1537,7 +1526,6 @@ template <class Dtype, int STEPS> struct Operands {
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 3, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles have info for
 [[maybe_unused]] constexpr int RS_STEPS = 0;  // of 16 columns of Q, in registers
-constexpr bool COUNTS_TILES = false;  // consumers read the tile info of a block's first tile alone
 // Slots of a block that are left when the next one is planned: 128 keys.
 [[maybe_unused]] constexpr int PLANNED_SLOTS = 128;
 [[maybe_unused]] constexpr int FIRST_STEP = 12;  // column tiles whose pairs are tested at once in a block's first tile
@@ -1654,12 +1642,11 @@ struct Producer {
 
     /// `tile` may be none: there is tile info even so. So may the `next` one. Lane i writes that of group i.
     DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan, bool first) {
-        const bool loaded = tile.live != 0, told = first || !COUNTS_TILES, end = plan.kv_head < 0;
+        const bool loaded = tile.live != 0, end = plan.kv_head < 0;
         const int group = threadIdx.x % 32;
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
-        if (told && group < GROUPS)
-            shared.write(keys.stage, group,
-                         {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
+        if (group < GROUPS)
+            shared.write(keys.stage, group, {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
         __syncwarp();  // what the lanes have written, the one that arrives publishes
         if (elected_lane()) {
             const unsigned full = shared.keys_full(keys.stage);

@@ -2,10 +2,10 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    17  leaf code: math.cuh 17, tiles_1d.cuh 33, grid.cuh 43, barrier.cuh 77, tma.cuh 107, tma_1d.cuh 138,
-//        layout.cuh 155, load_matrices.cuh 175, transpose.cuh 181, words.cuh 233, warpgroup.cuh 241
-//   254  parameters
-//   267  the kernel
+//    17  leaf code: math.cuh 17, tiles_1d.cuh 33, grid.cuh 43, barrier.cuh 77, tma.cuh 103, tma_1d.cuh 134,
+//        layout.cuh 151, load_matrices.cuh 171, transpose.cuh 177, words.cuh 229, warpgroup.cuh 237
+//   250  parameters
+//   263  the kernel
 
 #define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
@@ -93,12 +93,8 @@ DEVICE void barrier_arrive_expecting(unsigned barrier, int bytes) {
 /// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
 DEVICE void barrier_wait(unsigned barrier, unsigned parity) {
     asm volatile(
-        "{ .reg .pred done;\n"
-        "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra DONE;\n"
-        "bra WAIT;\n"
-        "DONE: }" ::"r"(barrier), "r"(parity)
-        : "memory");
+        "{ .reg .pred done; WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1; @done bra DONE; bra WAIT; DONE: }"
+        ::"r"(barrier), "r"(parity) : "memory");
 }
 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
