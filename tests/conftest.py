@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,21 @@ TURNS = Path(__file__)  # a file that processes lock
 OF_GPU = ("gpu", "meaning")  # the folders with tests that need one
 ALL_OF = re.compile(r"^pytestmark = pytest\.mark\.(gpu|slow)$", re.M)  # in files whose tests all have this mark
 Golden = Callable[[Path, str], None]
+# Files of many cases of a kind, whose runs take long: the plain suite has one case in so many.
+EVERY = {
+    "tests/library/test_tiles.py": 2,
+    "tests/meaning/test_dropout.py": 2,
+    "tests/meaning/test_gradients.py": 2,
+    "tests/structure/test_forms.py": 2,
+    "tests/unit/analysis/mask/test_bits.py": 3,
+    "tests/unit/analysis/mask/test_intervals.py": 2,
+    "tests/unit/analysis/mask/test_sorted_hints.py": 2,
+    "tests/unit/analysis/test_growth.py": 2,
+    "tests/unit/analysis/tiles_2d/test_fixed.py": 2,
+    "tests/unit/lsp/test_diagnose.py": 3,
+    "tests/unit/test_io_model.py": 2,
+    "tests/unit/tune/test_session.py": 4,
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -134,10 +150,21 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     COMPILATIONS.begin(case)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those that wait for compilations come last: till then all other tests run beside them. Behind them those that
     others wait for."""
+    _thin_out(items)
     items.sort(key=lambda item: (_alone(item), _case(item) is not None))
+
+
+def _thin_out(items: list[pytest.Item]) -> None:
+    """Of the cases of a test in some files, the first of each so many runs every day; the others are marked slow."""
+    for name, cases in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
+        every = EVERY.get(name.partition("::")[0], 1)
+        for number, item in enumerate(cases):
+            if number % every:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

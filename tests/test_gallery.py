@@ -18,6 +18,7 @@ def test_every_spec_is_shown_once() -> None:
     assert sorted(entry.spec for entry in make_gallery.entries()) == list(SPECS)
 
 
+@pytest.mark.slow
 def test_the_page_is_up_to_date(golden: Golden) -> None:
     golden(DOCS / "gallery.md", make_gallery.page())
 

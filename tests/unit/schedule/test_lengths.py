@@ -142,6 +142,7 @@ def test_calls_on_the_cpu(kv_len: int) -> None:
         np.testing.assert_allclose(ours, exact, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_packages_carry_the_kernels(tmp_path: Path) -> None:
     """Compiled for real: the names, the machine code of each, and the plans in the order that calls choose among."""
     (tmp_path / "mine.attn").write_text(TEXT)
