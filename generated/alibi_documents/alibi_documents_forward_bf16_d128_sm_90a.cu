@@ -3,40 +3,40 @@
 //
 // Contents, by line:
 //    72  sizes
-//    87  leaf code: element.cuh 89, math.cuh 102, bf16.cuh 181, running_max.cuh 204, stale_max_softmax.cuh 230,
-//        philox_words.cuh 302, philox.cuh 342, tiles_1d.cuh 393, grid.cuh 414, output.cuh 518, head_rows.cuh 594,
-//        in_registers.cuh 629, kept_rows.cuh 632, key_bits.cuh 646, rotation.cuh 661, scores.cuh 671,
-//        shared_tests.cuh 715, tile_kind.cuh 757, tiles.cuh 761, functions.cuh 782, load.cuh 797, search.cuh 854,
-//        sorted_hints.cuh 885
-//   908  alibi_documents: Params 910, Context 937, make_context 951, Row 970, make_row 976, rows_alike 987,
-//        row_of_lane 989, keep 996, keep_bits 1005, score_mod 1016, KvBounds 1027, kv_bounds 1031,
-//        dropout_threshold 1056
-//  1061  a block of queries
-//  1191  leaf code, continued: tile_scheduler.cuh 1193, group_tiles.cuh 1205, descending_tiles.cuh 1227,
-//        low_scores_step.cuh 1264, layout.cuh 1305, load_matrices.cuh 1327, warp_scores.cuh 1333, barrier.cuh 1355,
-//        words.cuh 1413, pipeline.cuh 1436, tma.cuh 1554, tma_1d.cuh 1578, kv_in_rows.cuh 1600, wgmma.cuh 1610,
-//        values_loaded.cuh 1663, warpgroup.cuh 1681
-//  1708  what the warps share
-//  1747  the planner
-//  1768  the producer
-//  1789    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1868    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1891  queries times keys
-//  1927  the consumers
-//  2106    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2109    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2115    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  2119    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  2121    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2124    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  2127    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2132    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2144    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2159    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2167  the kernel
-//  2175    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2185    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2192    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    87  leaf code: element.cuh 89, math.cuh 102, bf16.cuh 181, running_max.cuh 204, stale_max_softmax.cuh 231,
+//        philox_words.cuh 303, philox.cuh 343, tiles_1d.cuh 394, grid.cuh 415, output.cuh 519, head_rows.cuh 595,
+//        in_registers.cuh 630, kept_rows.cuh 633, key_bits.cuh 647, rotation.cuh 662, scores.cuh 672,
+//        shared_tests.cuh 716, tile_kind.cuh 758, tiles.cuh 762, functions.cuh 783, load.cuh 798, search.cuh 855,
+//        sorted_hints.cuh 886
+//   909  alibi_documents: Params 911, Context 938, make_context 952, Row 971, make_row 977, rows_alike 988,
+//        row_of_lane 990, keep 997, keep_bits 1006, score_mod 1017, KvBounds 1028, kv_bounds 1032,
+//        dropout_threshold 1057
+//  1062  a block of queries
+//  1192  leaf code, continued: tile_scheduler.cuh 1194, group_tiles.cuh 1206, descending_tiles.cuh 1228,
+//        low_scores_step.cuh 1265, layout.cuh 1306, load_matrices.cuh 1328, warp_scores.cuh 1334, barrier.cuh 1356,
+//        words.cuh 1414, pipeline.cuh 1437, tma.cuh 1555, tma_1d.cuh 1579, kv_in_rows.cuh 1601, wgmma.cuh 1611,
+//        values_loaded.cuh 1664, warpgroup.cuh 1682
+//  1709  what the warps share
+//  1748  the planner
+//  1769  the producer
+//  1790    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1869    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1892  queries times keys
+//  1928  the consumers
+//  2107    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2110    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2116    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  2120    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  2122    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2125    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  2128    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2133    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2145    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2160    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2168  the kernel
+//  2176    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2186    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2193    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention over packed documents with ALiBi, a window, a soft cap and dropout.
 //
@@ -216,8 +216,9 @@ template <int M_TILES> struct RunningMax {
         UNROLL for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// An exponent relative to the row's maximum.
-    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+    // What is added to a row's scores, as exponents; an exponent relative to the row's maximum.
+    DEVICE float shift(int m, int r) const { return offset[m][r]; }
+    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, shift(m, r)); }
 
     template <int N_TILES> DEVICE void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
         UNROLL for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
@@ -961,7 +962,7 @@ template <class AnyWork> DEVICE Context make_context(const Params& params, const
     ctx.inverse_cap = 1.0f / ctx.cap;
 #line 18 "specs/alibi_documents.attn"
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
-#line 965 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 966 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
     ctx.doc_sorted = sorted_hint_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
@@ -980,7 +981,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     const int* doc_row = ctx.doc_base + row.q_pos * params.doc_stride1;
 #line 16 "specs/alibi_documents.attn"
     row.doc_q_pos = load_if(in_range(row.q_pos, ctx.doc_length), doc_row);
-#line 984 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 985 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -996,7 +997,7 @@ DEVICE Row row_of_lane(const Row& row, int lane) {
 DEVICE bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 16 "specs/alibi_documents.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1000 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1001 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // let distance = q_pos - kv_idx
@@ -1006,7 +1007,7 @@ DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& r
 #line 14 "specs/alibi_documents.attn"
     const unsigned keep_1 = bits_below(row.q_pos + 1 - kv_idx);
     const unsigned keep_2 = keep_1 & ~bits_below(row.q_pos - 1023 - kv_idx);
-#line 1010 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1011 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -1019,7 +1020,7 @@ DEVICE float score_mod(const Params& params, const Context& ctx, const Row& row,
 #line 18 "specs/alibi_documents.attn"
     const float score_1 = score - ctx.slope_h * (float)distance;
     return ctx.cap * tanh_branchless(score_1 * ctx.inverse_cap);
-#line 1023 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1024 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

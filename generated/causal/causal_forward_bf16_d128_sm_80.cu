@@ -2,27 +2,28 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    47  sizes
-//    61  leaf code: element.cuh 63, math.cuh 67, bf16.cuh 154, running_max.cuh 177, normalize_softmax.cuh 203,
-//        keep_all.cuh 291, tiles_1d.cuh 298, grid.cuh 319, output.cuh 430, head_rows.cuh 506, in_registers.cuh 545,
-//        kept_rows.cuh 551, key_bits.cuh 565, rotation.cuh 580, scores.cuh 590, tile_kind.cuh 634, tiles.cuh 638
-//   704  causal: Params 706, Context 719, make_context 727, Row 732, make_row 736, keep_bits 745, KvBounds 753,
-//        kv_bounds 757
-//   766  a block of queries
-//   878  leaf code, continued: lanes.cuh 880, addresses_recomputed.cuh 893, layout.cuh 907, load_matrices.cuh 963,
-//        mma_16bit.cuh 974, copy.cuh 1066, words.cuh 1128, queries.cuh 1141
-//  1155  one tile of attention
-//  1183    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
-//  1201    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  1209    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1216  leaf code of the loop over tiles: kv_rows.cuh 1218, kv_stream.cuh 1237, load_rows.cuh 1330,
-//        block_range.cuh 1351
-//  1363  the kernel
-//  1369    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
-//  1406    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
-//  1410    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  1425    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
-//  1427    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
+//    48  sizes
+//    62  leaf code: element.cuh 64, math.cuh 68, bf16.cuh 155, running_max.cuh 178, softmax_rows.cuh 205,
+//        normalize_softmax.cuh 266, keep_all.cuh 303, tiles_1d.cuh 310, grid.cuh 331, output.cuh 442,
+//        head_rows.cuh 518, in_registers.cuh 557, kept_rows.cuh 563, key_bits.cuh 577, rotation.cuh 592,
+//        scores.cuh 602, tile_kind.cuh 646, tiles.cuh 650
+//   716  causal: Params 718, Context 731, make_context 739, Row 744, make_row 748, keep_bits 757, KvBounds 765,
+//        kv_bounds 769
+//   778  a block of queries
+//   890  leaf code, continued: lanes.cuh 892, addresses_recomputed.cuh 905, layout.cuh 919, load_matrices.cuh 975,
+//        mma_16bit.cuh 986, copy.cuh 1078, words.cuh 1140, queries.cuh 1153
+//  1167  one tile of attention
+//  1195    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
+//  1213    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  1221    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1228  leaf code of the loop over tiles: kv_rows.cuh 1230, kv_stream.cuh 1249, load_rows.cuh 1342,
+//        block_range.cuh 1363
+//  1375  the kernel
+//  1381    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1418    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1422    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1437    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1439    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -189,8 +190,9 @@ template <int M_TILES> struct RunningMax {
         UNROLL for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// An exponent relative to the row's maximum.
-    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+    // What is added to a row's scores, as exponents; an exponent relative to the row's maximum.
+    DEVICE float shift(int m, int r) const { return offset[m][r]; }
+    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, shift(m, r)); }
 
     template <int N_TILES> DEVICE void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
         UNROLL for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
@@ -200,12 +202,9 @@ template <int M_TILES> struct RunningMax {
     }
 };
 
-// ---- normalize_softmax.cuh
-/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
-/// one liberty that leaves the result exact: a stale maximum serves as well. So it moves only when an
-/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
-/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
-template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
+// ---- softmax_rows.cuh
+/// The rows of a warp in the online softmax, but for how their maxima move: sums, probabilities, results.
+template <int M_TILES> struct SoftmaxRows : RunningMax<M_TILES> {
     using Base = RunningMax<M_TILES>;
     using Base::offset, Base::each_row;
 
@@ -213,7 +212,7 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
     float tile_sum[M_TILES][2];  // the same, of the tile in hand
 
     /// `unit`: natural units in one unit of the scores; positive.
-    DEVICE explicit Normalizer(float unit) : Base(unit * Dtype::UNIT) {
+    DEVICE explicit SoftmaxRows(float unit) : Base(unit * Dtype::UNIT) {
         each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
@@ -233,32 +232,8 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
         return (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
     }
 
-    /// Moves the maxima if need be. All lanes must call.
-    template <int N_TILES, int D_TILES>
-    DEVICE void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
-        if (!__all_sync(~0u, max_still_valid(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
-    }
-
     DEVICE void begin_tile() {
         each_row([&](int m, int r) { tile_sum[m][r] = 0; });
-    }
-
-    /// Makes the row's largest exponent so far FIRST. A row whose sum is 0 has none: it has met only scores of -inf.
-    /// Each lane gets a share of the sum, so that its own part tells that there is a maximum.
-    template <int N_TILES, int D_TILES>
-    DEVICE void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
-        float peak = NEGATIVE_INFINITY;
-#pragma unroll
-        for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
-        peak = quad_max(peak);
-        const float sum = quad_sum(row_sum[m][r]);
-        const float excess = peak - Dtype::FIRST;
-        const float step = sum > 0 ? fmaxf(excess, 0.0f) : peak > NEGATIVE_INFINITY ? excess : 0.0f;
-        const float rescale = sum > 0 ? Dtype::power(-step) : 1.0f;
-        offset[m][r] -= step;
-        row_sum[m][r] = 0.25f * sum * rescale;
-        UNROLL for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
-        UNROLL for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale, out[m][d][2 * r + 1] *= rescale;
     }
 
     /// Exponents of row tile m, four of one fragment, to probabilities.
@@ -285,6 +260,43 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
         const float weight = expf(maximum - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;
+    }
+};
+
+// ---- normalize_softmax.cuh
+/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
+/// one liberty that leaves the result exact: a stale maximum serves as well. So it moves only when an
+/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
+/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+template <int M_TILES> struct Normalizer : SoftmaxRows<M_TILES> {
+    using Base = SoftmaxRows<M_TILES>;
+    using Base::offset, Base::each_row, Base::row_sum, Base::max_still_valid;
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    DEVICE explicit Normalizer(float unit) : Base(unit) {}
+
+    /// Moves the maxima if need be. All lanes must call.
+    template <int N_TILES, int D_TILES>
+    DEVICE void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+        if (!__all_sync(~0u, max_still_valid(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
+    }
+
+    /// Makes the row's largest exponent so far FIRST. A row whose sum is 0 has none: it has met only scores of -inf.
+    /// Each lane gets a share of the sum, so that its own part tells that there is a maximum.
+    template <int N_TILES, int D_TILES>
+    DEVICE void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+        float peak = NEGATIVE_INFINITY;
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
+        peak = quad_max(peak);
+        const float sum = quad_sum(row_sum[m][r]);
+        const float excess = peak - Dtype::FIRST;
+        const float step = sum > 0 ? fmaxf(excess, 0.0f) : peak > NEGATIVE_INFINITY ? excess : 0.0f;
+        const float rescale = sum > 0 ? Dtype::power(-step) : 1.0f;
+        offset[m][r] -= step;
+        row_sum[m][r] = 0.25f * sum * rescale;
+        UNROLL for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
+        UNROLL for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale, out[m][d][2 * r + 1] *= rescale;
     }
 };
 
@@ -737,7 +749,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 741 "causal_forward_bf16_d128_sm_80.cu"
+#line 753 "causal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -745,7 +757,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 749 "causal_forward_bf16_d128_sm_80.cu"
+#line 761 "causal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

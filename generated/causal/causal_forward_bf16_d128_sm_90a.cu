@@ -3,36 +3,36 @@
 //
 // Contents, by line:
 //    57  sizes
-//    70  leaf code: element.cuh 72, math.cuh 76, bf16.cuh 155, running_max.cuh 178, stale_max_softmax.cuh 204,
-//        tiles_1d.cuh 301, grid.cuh 322, output.cuh 426, head_rows.cuh 502, kept_rows.cuh 530, key_bits.cuh 544,
-//        scores.cuh 559, tile_kind.cuh 577, tiles.cuh 581
-//   610  causal: Params 612, Context 626, make_context 634, Row 639, make_row 643, keep_bits 652, KvBounds 660,
-//        kv_bounds 664
-//   673  a block of queries
-//   767  leaf code, continued: tile_scheduler.cuh 769, group_tiles.cuh 781, descending_tiles.cuh 803, layout.cuh 840,
-//        load_matrices.cuh 862, warp_scores.cuh 868, barrier.cuh 890, words.cuh 948, pipeline.cuh 971, tma.cuh 1096,
-//        tma_1d.cuh 1120, kv_in_rows.cuh 1142, wgmma.cuh 1152, values_loaded.cuh 1205, warpgroup.cuh 1223
-//  1250  what the warps share
-//  1289  the planner
-//  1327  the producer
-//  1348    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1434    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1461  queries times keys
-//  1497  the consumers
-//  1676    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1680    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1689    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1693    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1696    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1698    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1701    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1722    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1739    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1754    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1762  the kernel
-//  1770    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1780    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1792    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    70  leaf code: element.cuh 72, math.cuh 76, bf16.cuh 155, running_max.cuh 178, stale_max_softmax.cuh 205,
+//        tiles_1d.cuh 302, grid.cuh 323, output.cuh 427, head_rows.cuh 503, kept_rows.cuh 531, key_bits.cuh 545,
+//        scores.cuh 560, tile_kind.cuh 578, tiles.cuh 582
+//   611  causal: Params 613, Context 627, make_context 635, Row 640, make_row 644, keep_bits 653, KvBounds 661,
+//        kv_bounds 665
+//   674  a block of queries
+//   768  leaf code, continued: tile_scheduler.cuh 770, group_tiles.cuh 782, descending_tiles.cuh 804, layout.cuh 841,
+//        load_matrices.cuh 863, warp_scores.cuh 869, barrier.cuh 891, words.cuh 949, pipeline.cuh 972, tma.cuh 1097,
+//        tma_1d.cuh 1121, kv_in_rows.cuh 1143, wgmma.cuh 1153, values_loaded.cuh 1206, warpgroup.cuh 1224
+//  1251  what the warps share
+//  1290  the planner
+//  1328  the producer
+//  1349    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1435    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1462  queries times keys
+//  1498  the consumers
+//  1677    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1681    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1690    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1694    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1697    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1699    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1702    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1723    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1740    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1755    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1763  the kernel
+//  1771    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1781    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1793    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -190,8 +190,9 @@ template <int M_TILES> struct RunningMax {
         UNROLL for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// An exponent relative to the row's maximum.
-    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+    // What is added to a row's scores, as exponents; an exponent relative to the row's maximum.
+    DEVICE float shift(int m, int r) const { return offset[m][r]; }
+    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, shift(m, r)); }
 
     template <int N_TILES> DEVICE void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
         UNROLL for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
@@ -644,7 +645,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 648 "causal_forward_bf16_d128_sm_90a.cu"
+#line 649 "causal_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -652,7 +653,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 656 "causal_forward_bf16_d128_sm_90a.cu"
+#line 657 "causal_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

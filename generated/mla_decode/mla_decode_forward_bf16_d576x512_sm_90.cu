@@ -2,32 +2,33 @@
 // Written by attncc 0.2.0 from specs/mla_decode.attn (sha256 74e1db38a5139f3e). Do not edit.
 //
 // Contents, by line:
-//    56  sizes
-//    69  leaf code: element.cuh 71, math.cuh 75, bf16.cuh 159, running_max.cuh 182, normalize_softmax.cuh 208,
-//        keep_all.cuh 278, tiles_1d.cuh 285, grid.cuh 306, keys_in_rows.cuh 372, output.cuh 378, group_rows.cuh 482,
-//        key_bits.cuh 575, rotation.cuh 590, scores.cuh 600, tile_kind.cuh 644, tiles.cuh 648
-//   735  mla_decode: Params 737, Context 752, make_context 760, Row 768, make_row 772, keep_bits 781, KvBounds 789,
-//        kv_bounds 793
-//   802  a block of queries
-//   903  leaf code of wide heads: layout.cuh 905, copy.cuh 961, words.cuh 1023, queries.cuh 1036, stream_k.cuh 1050,
-//        one_team.cuh 1143, kv_rows.cuh 1155, source_rows.cuh 1174, kv_stream.cuh 1193, arrivals.cuh 1286,
-//        merge_rows.cuh 1302, partial_results.cuh 1409, merge_pieces.cuh 1481, load_rows.cuh 1569, latents.cuh 1590,
-//        row_exchange.cuh 1597, lanes.cuh 1672, load_matrices.cuh 1680, mma_16bit.cuh 1691, column_slices.cuh 1727
-//  1303    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
-//  1819  items, and the units that they have
-//  1914  the keys of a tile of Q
-//  1958  how warps share a tile
-//  1992  one part of an item
-//  2001    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
-//  2017    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
-//  2047    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  2058    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  2070    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
-//  2078    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
-//  2089  parts of an item
-//  2159  the kernel
-//  2165    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2201    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//    57  sizes
+//    70  leaf code: element.cuh 72, math.cuh 76, bf16.cuh 160, running_max.cuh 183, softmax_rows.cuh 210,
+//        normalize_softmax.cuh 277, keep_all.cuh 290, tiles_1d.cuh 297, grid.cuh 318, keys_in_rows.cuh 384,
+//        output.cuh 390, group_rows.cuh 494, key_bits.cuh 587, rotation.cuh 602, scores.cuh 612, tile_kind.cuh 656,
+//        tiles.cuh 660
+//   747  mla_decode: Params 749, Context 764, make_context 772, Row 780, make_row 784, keep_bits 793, KvBounds 801,
+//        kv_bounds 805
+//   814  a block of queries
+//   915  leaf code of wide heads: layout.cuh 917, copy.cuh 973, words.cuh 1035, queries.cuh 1048, stream_k.cuh 1062,
+//        one_team.cuh 1155, kv_rows.cuh 1167, source_rows.cuh 1186, kv_stream.cuh 1205, arrivals.cuh 1298,
+//        merge_rows.cuh 1314, partial_results.cuh 1421, merge_pieces.cuh 1493, load_rows.cuh 1581, latents.cuh 1602,
+//        row_exchange.cuh 1609, lanes.cuh 1684, load_matrices.cuh 1692, mma_16bit.cuh 1703, column_slices.cuh 1739
+//  1315    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
+//  1831  items, and the units that they have
+//  1926  the keys of a tile of Q
+//  1970  how warps share a tile
+//  2004  one part of an item
+//  2013    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
+//  2029    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
+//  2059    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  2070    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  2082    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
+//  2090    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
+//  2101  parts of an item
+//  2171  the kernel
+//  2177    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2213    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The cache has one row for
 // each key: 512 latents, and 64 columns with rotary embeddings. All query heads share it. K is the whole row, and V is
@@ -194,8 +195,9 @@ template <int M_TILES> struct RunningMax {
         UNROLL for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// An exponent relative to the row's maximum.
-    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+    // What is added to a row's scores, as exponents; an exponent relative to the row's maximum.
+    DEVICE float shift(int m, int r) const { return offset[m][r]; }
+    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, shift(m, r)); }
 
     template <int N_TILES> DEVICE void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
         UNROLL for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
@@ -205,12 +207,9 @@ template <int M_TILES> struct RunningMax {
     }
 };
 
-// ---- normalize_softmax.cuh
-/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
-/// one liberty that leaves the result exact: a stale maximum serves as well. So it moves only when an
-/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
-/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
-template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
+// ---- softmax_rows.cuh
+/// The rows of a warp in the online softmax, but for how their maxima move: sums, probabilities, results.
+template <int M_TILES> struct SoftmaxRows : RunningMax<M_TILES> {
     using Base = RunningMax<M_TILES>;
     using Base::offset, Base::each_row;
 
@@ -218,7 +217,7 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
     float tile_sum[M_TILES][2];  // the same, of the tile in hand
 
     /// `unit`: natural units in one unit of the scores; positive.
-    DEVICE explicit Normalizer(float unit) : Base(unit * Dtype::UNIT) {
+    DEVICE explicit SoftmaxRows(float unit) : Base(unit * Dtype::UNIT) {
         each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
@@ -273,6 +272,19 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;
     }
+};
+
+// ---- normalize_softmax.cuh
+/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
+/// one liberty that leaves the result exact: a stale maximum serves as well. So it moves only when an
+/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
+/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+template <int M_TILES> struct Normalizer : SoftmaxRows<M_TILES> {
+    using Base = SoftmaxRows<M_TILES>;
+    using Base::offset, Base::each_row, Base::row_sum, Base::max_still_valid;
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    DEVICE explicit Normalizer(float unit) : Base(unit) {}
 };
 
 // ---- keep_all.cuh
@@ -773,7 +785,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
     Row row = {q_idx, h};
 #line 13 "specs/mla_decode.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 777 "mla_decode_forward_bf16_d576x512_sm_90.cu"
+#line 789 "mla_decode_forward_bf16_d576x512_sm_90.cu"
     return row;
 }
 
@@ -781,7 +793,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 13 "specs/mla_decode.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 785 "mla_decode_forward_bf16_d576x512_sm_90.cu"
+#line 797 "mla_decode_forward_bf16_d576x512_sm_90.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

@@ -3,36 +3,36 @@
 //
 // Contents, by line:
 //    69  sizes
-//    82  leaf code: element.cuh 84, math.cuh 88, bf16.cuh 167, running_max.cuh 190, stale_max_softmax.cuh 216,
-//        tiles_1d.cuh 313, grid.cuh 334, output.cuh 438, head_rows.cuh 514, kept_rows.cuh 542, key_bits.cuh 556,
-//        scores.cuh 579, tile_kind.cuh 597, tiles.cuh 601
-//   630  natten: Params 632, Context 646, make_context 654, Row 659, make_row 663, keep_bits 687, KvBounds 701,
-//        kv_bounds 705, tile_kind 714
-//   741  a block of queries
-//   837  leaf code, continued: tile_scheduler.cuh 839, group_tiles.cuh 851, descending_tiles.cuh 873, layout.cuh 910,
-//        load_matrices.cuh 932, warp_scores.cuh 938, barrier.cuh 960, words.cuh 1018, pipeline.cuh 1041, tma.cuh 1166,
-//        tma_1d.cuh 1190, kv_in_rows.cuh 1212, wgmma.cuh 1222, values_loaded.cuh 1275, warpgroup.cuh 1293
-//  1320  what the warps share
-//  1359  the planner
-//  1397  the producer
-//  1418    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1504    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1531  queries times keys
-//  1567  the consumers
-//  1746    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1750    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1759    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1763    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1766    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1768    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1771    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1792    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1809    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1824    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1832  the kernel
-//  1840    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1850    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1862    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    82  leaf code: element.cuh 84, math.cuh 88, bf16.cuh 167, running_max.cuh 190, stale_max_softmax.cuh 217,
+//        tiles_1d.cuh 314, grid.cuh 335, output.cuh 439, head_rows.cuh 515, kept_rows.cuh 543, key_bits.cuh 557,
+//        scores.cuh 580, tile_kind.cuh 598, tiles.cuh 602
+//   631  natten: Params 633, Context 647, make_context 655, Row 660, make_row 664, keep_bits 688, KvBounds 702,
+//        kv_bounds 706, tile_kind 715
+//   742  a block of queries
+//   838  leaf code, continued: tile_scheduler.cuh 840, group_tiles.cuh 852, descending_tiles.cuh 874, layout.cuh 911,
+//        load_matrices.cuh 933, warp_scores.cuh 939, barrier.cuh 961, words.cuh 1019, pipeline.cuh 1042, tma.cuh 1167,
+//        tma_1d.cuh 1191, kv_in_rows.cuh 1213, wgmma.cuh 1223, values_loaded.cuh 1276, warpgroup.cuh 1294
+//  1321  what the warps share
+//  1360  the planner
+//  1398  the producer
+//  1419    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1505    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1532  queries times keys
+//  1568  the consumers
+//  1747    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1751    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1760    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1764    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1767    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1769    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1772    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1793    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1810    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1825    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1833  the kernel
+//  1841    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1851    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1863    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"): positions count pixels row
 // by row, and each query sees the `kernel_width` x `kernel_height` pixels around its own. At a border the rectangle
@@ -202,8 +202,9 @@ template <int M_TILES> struct RunningMax {
         UNROLL for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// An exponent relative to the row's maximum.
-    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+    // What is added to a row's scores, as exponents; an exponent relative to the row's maximum.
+    DEVICE float shift(int m, int r) const { return offset[m][r]; }
+    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, shift(m, r)); }
 
     template <int N_TILES> DEVICE void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
         UNROLL for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
@@ -676,7 +677,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     row.limit_3 = smaller + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller - 6;
-#line 680 "natten_forward_bf16_d128_sm_90a.cu"
+#line 681 "natten_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -692,7 +693,7 @@ DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& r
 #line 20 "specs/natten.attn"
     const unsigned keep_1 = bits & remainder_bits<64, 1>(remainder, row.limit_3);
     const unsigned keep_2 = ~bits_below(row.limit_2 - kv_idx) & bits_below(row.limit - kv_idx);
-#line 696 "natten_forward_bf16_d128_sm_90a.cu"
+#line 697 "natten_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 

@@ -3,36 +3,36 @@
 //
 // Contents, by line:
 //    71  sizes
-//    84  leaf code: element.cuh 86, math.cuh 90, bf16.cuh 169, running_max.cuh 192, stale_max_softmax.cuh 218,
-//        tiles_2d.cuh 315, key_bits.cuh 348, windows.cuh 363, grid.cuh 425, output.cuh 529, head_rows.cuh 605,
-//        kept_rows.cuh 633, scores.cuh 647, tile_kind.cuh 659, tiles.cuh 663
-//   689  natten: Params 691, Context 705, make_context 713, Row 718, make_row 722, keep_bits 744, column_bits 756,
-//        KvBounds 768, kv_bounds 772
-//   785  a block of queries
-//   882  leaf code, continued: tile_scheduler.cuh 884, group_tiles.cuh 896, window_tiles.cuh 921, layout.cuh 944,
-//        load_matrices.cuh 966, warp_scores.cuh 972, barrier.cuh 994, words.cuh 1052, pipeline.cuh 1075, tma.cuh 1200,
-//        tma_2d.cuh 1216, kv_in_rows.cuh 1250, wgmma.cuh 1260, values_loaded.cuh 1313, warpgroup.cuh 1331
-//  1358  what the warps share
-//  1403  the planner
-//  1441  the producer
-//  1462    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1546    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1573  queries times keys
-//  1609  the consumers
-//  1789    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1793    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1802    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1806    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1809    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1811    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1814    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1835    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1854    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1869    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1877  the kernel
-//  1885    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1895    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1907    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    84  leaf code: element.cuh 86, math.cuh 90, bf16.cuh 169, running_max.cuh 192, stale_max_softmax.cuh 219,
+//        tiles_2d.cuh 316, key_bits.cuh 349, windows.cuh 364, grid.cuh 426, output.cuh 530, head_rows.cuh 606,
+//        kept_rows.cuh 634, scores.cuh 648, tile_kind.cuh 660, tiles.cuh 664
+//   690  natten: Params 692, Context 706, make_context 714, Row 719, make_row 723, keep_bits 745, column_bits 757,
+//        KvBounds 769, kv_bounds 773
+//   786  a block of queries
+//   883  leaf code, continued: tile_scheduler.cuh 885, group_tiles.cuh 897, window_tiles.cuh 922, layout.cuh 945,
+//        load_matrices.cuh 967, warp_scores.cuh 973, barrier.cuh 995, words.cuh 1053, pipeline.cuh 1076, tma.cuh 1201,
+//        tma_2d.cuh 1217, kv_in_rows.cuh 1251, wgmma.cuh 1261, values_loaded.cuh 1314, warpgroup.cuh 1332
+//  1359  what the warps share
+//  1404  the planner
+//  1442  the producer
+//  1463    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1547    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1574  queries times keys
+//  1610  the consumers
+//  1790    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1794    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1803    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1807    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1810    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1812    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1815    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1836    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1855    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1870    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1878  the kernel
+//  1886    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1896    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1908    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"): positions count pixels row
 // by row, and each query sees the `kernel_width` x `kernel_height` pixels around its own. At a border the rectangle
@@ -204,8 +204,9 @@ template <int M_TILES> struct RunningMax {
         UNROLL for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// An exponent relative to the row's maximum.
-    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+    // What is added to a row's scores, as exponents; an exponent relative to the row's maximum.
+    DEVICE float shift(int m, int r) const { return offset[m][r]; }
+    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, shift(m, r)); }
 
     template <int N_TILES> DEVICE void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
         UNROLL for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
@@ -735,7 +736,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     row.limit_3 = smaller_2 + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller_2 - 6;
-#line 739 "natten_patches_bf16_d128_sm_90a.cu"
+#line 740 "natten_patches_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -748,7 +749,7 @@ DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& r
     const unsigned bits = ~rows_below<20, 4>(row.limit_2 - quotient);
 #line 21 "specs/natten.attn"
     return bits & rows_below<20, 4>(row.limit - quotient);
-#line 752 "natten_patches_bf16_d128_sm_90a.cu"
+#line 753 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // let center = clamp(place, before, size - 1 - after)
@@ -760,7 +761,7 @@ DEVICE unsigned column_bits(const Params& params, const Context& ctx, const Row&
     const unsigned bits = ~columns_below<20, 4>(row.limit_4 - remainder);
 #line 20 "specs/natten.attn"
     return bits & columns_below<20, 4>(row.limit_3 - remainder);
-#line 764 "natten_patches_bf16_d128_sm_90a.cu"
+#line 765 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

@@ -3,38 +3,38 @@
 //
 // Contents, by line:
 //    58  sizes
-//    72  leaf code: element.cuh 74, math.cuh 87, bf16.cuh 171, running_max.cuh 194, stale_max_softmax.cuh 220,
-//        tiles_1d.cuh 292, grid.cuh 313, output.cuh 417, head_rows.cuh 493, kept_rows.cuh 521, key_bits.cuh 539,
-//        rotation.cuh 549, scores.cuh 559, tile_kind.cuh 577, tiles.cuh 581, distances.cuh 593, load.cuh 622,
-//        score_form.cuh 633
-//   700  relative_bias: Params 702, Context 719, make_context 727, Row 732, make_row 736, score_form_holds 745,
-//        score_factor 752, score_bias 755
-//   763  a block of queries
-//   892  leaf code, continued: tile_scheduler.cuh 894, group_tiles.cuh 906, counted_tiles.cuh 928,
-//        low_scores_step.cuh 948, layout.cuh 989, load_matrices.cuh 1011, warp_scores.cuh 1017, barrier.cuh 1039,
-//        words.cuh 1100, pipeline.cuh 1123, tma.cuh 1248, tma_1d.cuh 1272, kv_in_rows.cuh 1294, ping_pong.cuh 1304,
-//        wgmma.cuh 1323, values_loaded.cuh 1376, warpgroup.cuh 1394
-//  1421  what the warps share
-//  1460  the planner
-//  1498  the producer
-//  1519    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1601    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1628  queries times keys
-//  1665  the consumers
-//  1845    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1850    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1856    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1861    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1864    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1867    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1870    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  1875    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1887    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1902    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1912  the kernel
-//  1920    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1930    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1942    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    72  leaf code: element.cuh 74, math.cuh 87, bf16.cuh 171, running_max.cuh 194, stale_max_softmax.cuh 221,
+//        tiles_1d.cuh 293, grid.cuh 314, output.cuh 418, head_rows.cuh 494, kept_rows.cuh 522, key_bits.cuh 540,
+//        rotation.cuh 550, scores.cuh 560, tile_kind.cuh 578, tiles.cuh 582, distances.cuh 594, load.cuh 623,
+//        score_form.cuh 634
+//   701  relative_bias: Params 703, Context 720, make_context 728, Row 733, make_row 737, score_form_holds 746,
+//        score_factor 753, score_bias 756
+//   764  a block of queries
+//   893  leaf code, continued: tile_scheduler.cuh 895, group_tiles.cuh 907, counted_tiles.cuh 929,
+//        low_scores_step.cuh 949, layout.cuh 990, load_matrices.cuh 1012, warp_scores.cuh 1018, barrier.cuh 1040,
+//        words.cuh 1101, pipeline.cuh 1124, tma.cuh 1249, tma_1d.cuh 1273, kv_in_rows.cuh 1295, ping_pong.cuh 1305,
+//        wgmma.cuh 1324, values_loaded.cuh 1377, warpgroup.cuh 1395
+//  1422  what the warps share
+//  1461  the planner
+//  1499  the producer
+//  1520    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1602    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1629  queries times keys
+//  1666  the consumers
+//  1846    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1851    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1857    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1862    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1865    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1868    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1871    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  1876    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1888    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1903    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1913  the kernel
+//  1921    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1931    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1943    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances beyond `reach` share
 // the last entry of their side; entry `reach` is distance 0, the ones above it are keys after the query.
@@ -206,8 +206,9 @@ template <int M_TILES> struct RunningMax {
         UNROLL for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// An exponent relative to the row's maximum.
-    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+    // What is added to a row's scores, as exponents; an exponent relative to the row's maximum.
+    DEVICE float shift(int m, int r) const { return offset[m][r]; }
+    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, shift(m, r)); }
 
     template <int N_TILES> DEVICE void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
         UNROLL for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
@@ -737,7 +738,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 9 "specs/relative_bias.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 741 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 742 "relative_bias_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -755,7 +756,7 @@ using ScoreBias = RowBias;
 DEVICE ScoreBias score_bias(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 9 "specs/relative_bias.attn"
     const int offset = min(max(kv_idx - row.q_pos, -128), 128) + 128;
-#line 759 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 760 "relative_bias_forward_bf16_d128_sm_90a.cu"
     const float* bias_address = params.bias + ctx.h * params.bias_stride0 + offset * params.bias_stride1;
     return {load(bias_address)};
 }
@@ -836,7 +837,7 @@ struct WholeTile {
             shift = 0;
         }
         UNROLL for (int r = 0; r < 2; ++r)
-            row_to_exponents<KvOrder>(scores[0], r, factor, RowBias{shift + normalizer.offset[0][r]});
+            row_to_exponents<KvOrder>(scores[0], r, factor, RowBias{shift + normalizer.shift(0, r)});
     }
 };
 /// What is kept of a tile, but for tests of pairs: bits (key_bits.cuh) for each row of the lane, which need no scores.

@@ -3,32 +3,32 @@
 //
 // Contents, by line:
 //    55  sizes
-//    69  leaf code: element.cuh 71, math.cuh 75, bf16.cuh 164, running_max.cuh 187, normalize_softmax.cuh 213,
-//        keep_all.cuh 301, tiles_1d.cuh 308, grid.cuh 329, pages.cuh 390, keys_in_pages.cuh 410, output.cuh 427,
-//        in_registers.cuh 531, group_rows.cuh 534, key_bits.cuh 631, rotation.cuh 646, scores.cuh 656,
-//        tile_kind.cuh 700, tiles.cuh 704, functions.cuh 783, score_form.cuh 798
-//   874  softcap: Params 876, Context 893, make_context 906, Row 921, make_row 925, keep_bits 934, score_mod 941,
-//        score_form_holds 948, score_factor 954, score_bias 959, KvBounds 963, kv_bounds 967
-//   976  a block of queries
-//  1121  leaf code, continued: lanes.cuh 1123, addresses_recomputed.cuh 1136, layout.cuh 1148, load_matrices.cuh 1204,
-//        mma_16bit.cuh 1215, copy.cuh 1307, words.cuh 1369, queries.cuh 1382
-//  1396  one tile of attention
-//  1424    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
-//  1443    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  1451    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1458  leaf code of decode: stream_k.cuh 1460, head_runs.cuh 1559, one_team.cuh 1600, copy_pages.cuh 1612,
-//        kv_pages.cuh 1729, kv_ring.cuh 1744, arrivals.cuh 1837, merge_rows.cuh 1853, partial_results.cuh 1960,
-//        merge_pieces.cuh 2032, warp_results.cuh 2120, load_rows.cuh 2155
-//  1854    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
-//  2176  items, and the units that they have
-//  2271  the keys of a tile of Q
-//  2315  one part of an item
-//  2337    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2368    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
-//  2383  parts of an item
-//  2463  the kernel
-//  2469    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2504    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
+//    69  leaf code: element.cuh 71, math.cuh 75, bf16.cuh 164, running_max.cuh 187, softmax_rows.cuh 214,
+//        normalize_softmax.cuh 275, keep_all.cuh 312, tiles_1d.cuh 319, grid.cuh 340, pages.cuh 401,
+//        keys_in_pages.cuh 421, output.cuh 438, in_registers.cuh 542, group_rows.cuh 545, key_bits.cuh 642,
+//        rotation.cuh 657, scores.cuh 667, tile_kind.cuh 711, tiles.cuh 715, functions.cuh 794, score_form.cuh 809
+//   885  softcap: Params 887, Context 904, make_context 917, Row 932, make_row 936, keep_bits 945, score_mod 952,
+//        score_form_holds 959, score_factor 965, score_bias 970, KvBounds 974, kv_bounds 978
+//   987  a block of queries
+//  1132  leaf code, continued: lanes.cuh 1134, addresses_recomputed.cuh 1147, layout.cuh 1159, load_matrices.cuh 1215,
+//        mma_16bit.cuh 1226, copy.cuh 1318, words.cuh 1380, queries.cuh 1393
+//  1407  one tile of attention
+//  1435    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
+//  1454    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  1462    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1469  leaf code of decode: stream_k.cuh 1471, head_runs.cuh 1570, one_team.cuh 1611, copy_pages.cuh 1623,
+//        kv_pages.cuh 1740, kv_ring.cuh 1755, arrivals.cuh 1848, merge_rows.cuh 1864, partial_results.cuh 1971,
+//        merge_pieces.cuh 2043, warp_results.cuh 2131, load_rows.cuh 2166
+//  1865    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
+//  2187  items, and the units that they have
+//  2282  the keys of a tile of Q
+//  2326  one part of an item
+//  2348    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2379    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
+//  2394  parts of an item
+//  2474  the kernel
+//  2480    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2515    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale · q·k in natural units,
 // and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -199,8 +199,9 @@ template <int M_TILES> struct RunningMax {
         UNROLL for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// An exponent relative to the row's maximum.
-    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+    // What is added to a row's scores, as exponents; an exponent relative to the row's maximum.
+    DEVICE float shift(int m, int r) const { return offset[m][r]; }
+    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, shift(m, r)); }
 
     template <int N_TILES> DEVICE void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
         UNROLL for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
@@ -210,12 +211,9 @@ template <int M_TILES> struct RunningMax {
     }
 };
 
-// ---- normalize_softmax.cuh
-/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
-/// one liberty that leaves the result exact: a stale maximum serves as well. So it moves only when an
-/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
-/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
-template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
+// ---- softmax_rows.cuh
+/// The rows of a warp in the online softmax, but for how their maxima move: sums, probabilities, results.
+template <int M_TILES> struct SoftmaxRows : RunningMax<M_TILES> {
     using Base = RunningMax<M_TILES>;
     using Base::offset, Base::each_row;
 
@@ -223,7 +221,7 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
     float tile_sum[M_TILES][2];  // the same, of the tile in hand
 
     /// `unit`: natural units in one unit of the scores; positive.
-    DEVICE explicit Normalizer(float unit) : Base(unit * Dtype::UNIT) {
+    DEVICE explicit SoftmaxRows(float unit) : Base(unit * Dtype::UNIT) {
         each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
@@ -243,32 +241,8 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
         return (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
     }
 
-    /// Moves the maxima if need be. All lanes must call.
-    template <int N_TILES, int D_TILES>
-    DEVICE void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
-        if (!__all_sync(~0u, max_still_valid(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
-    }
-
     DEVICE void begin_tile() {
         each_row([&](int m, int r) { tile_sum[m][r] = 0; });
-    }
-
-    /// Makes the row's largest exponent so far FIRST. A row whose sum is 0 has none: it has met only scores of -inf.
-    /// Each lane gets a share of the sum, so that its own part tells that there is a maximum.
-    template <int N_TILES, int D_TILES>
-    DEVICE void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
-        float peak = NEGATIVE_INFINITY;
-#pragma unroll
-        for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
-        peak = quad_max(peak);
-        const float sum = quad_sum(row_sum[m][r]);
-        const float excess = peak - Dtype::FIRST;
-        const float step = sum > 0 ? fmaxf(excess, 0.0f) : peak > NEGATIVE_INFINITY ? excess : 0.0f;
-        const float rescale = sum > 0 ? Dtype::power(-step) : 1.0f;
-        offset[m][r] -= step;
-        row_sum[m][r] = 0.25f * sum * rescale;
-        UNROLL for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
-        UNROLL for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale, out[m][d][2 * r + 1] *= rescale;
     }
 
     /// Exponents of row tile m, four of one fragment, to probabilities.
@@ -295,6 +269,43 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
         const float weight = expf(maximum - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;
+    }
+};
+
+// ---- normalize_softmax.cuh
+/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
+/// one liberty that leaves the result exact: a stale maximum serves as well. So it moves only when an
+/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
+/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+template <int M_TILES> struct Normalizer : SoftmaxRows<M_TILES> {
+    using Base = SoftmaxRows<M_TILES>;
+    using Base::offset, Base::each_row, Base::row_sum, Base::max_still_valid;
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    DEVICE explicit Normalizer(float unit) : Base(unit) {}
+
+    /// Moves the maxima if need be. All lanes must call.
+    template <int N_TILES, int D_TILES>
+    DEVICE void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+        if (!__all_sync(~0u, max_still_valid(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
+    }
+
+    /// Makes the row's largest exponent so far FIRST. A row whose sum is 0 has none: it has met only scores of -inf.
+    /// Each lane gets a share of the sum, so that its own part tells that there is a maximum.
+    template <int N_TILES, int D_TILES>
+    DEVICE void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+        float peak = NEGATIVE_INFINITY;
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
+        peak = quad_max(peak);
+        const float sum = quad_sum(row_sum[m][r]);
+        const float excess = peak - Dtype::FIRST;
+        const float step = sum > 0 ? fmaxf(excess, 0.0f) : peak > NEGATIVE_INFINITY ? excess : 0.0f;
+        const float rescale = sum > 0 ? Dtype::power(-step) : 1.0f;
+        offset[m][r] -= step;
+        row_sum[m][r] = 0.25f * sum * rescale;
+        UNROLL for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
+        UNROLL for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale, out[m][d][2 * r + 1] *= rescale;
     }
 };
 
@@ -908,7 +919,7 @@ template <class AnyWork> DEVICE Context make_context(const Params& params, const
         query_offset(params, work), params.scale};
 #line 11 "specs/softcap.attn"
     ctx.reciprocal = 1.0f / 50.0f;
-#line 912 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 923 "softcap_decode_bf16_d128_paged_sm_80.cu"
     const float absolute = fabsf(ctx.scale);
     ctx.reach = product_reach(absolute * 0.02f, 0.5f);
     const float product = absolute * absolute * absolute;
@@ -926,7 +937,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
     Row row = {q_idx, h};
 #line 10 "specs/softcap.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 930 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 941 "softcap_decode_bf16_d128_paged_sm_80.cu"
     return row;
 }
 
@@ -934,14 +945,14 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/softcap.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 938 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 949 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // score = cap * tanh(score / cap)
 DEVICE float score_mod(const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 11 "specs/softcap.attn"
     return 50.0f * tanh_branchless(score * ctx.reciprocal);
-#line 945 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 956 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
@@ -1059,7 +1070,7 @@ private:
                              float unit) const {
         UNROLL for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
-            row_to_exponents<KvOrder>(scores[m], r, factor, bias[m][r].exponent(unit, normalizer.offset[m][r]));
+            row_to_exponents<KvOrder>(scores[m], r, factor, bias[m][r].exponent(unit, normalizer.shift(m, r)));
         }
     }
 };

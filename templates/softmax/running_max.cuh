@@ -17,8 +17,9 @@ struct RunningMax {
         for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// An exponent relative to the row's maximum.
-    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+    // What is added to a row's scores, as exponents; an exponent relative to the row's maximum.
+    __device__ __forceinline__ float shift(int m, int r) const { return offset[m][r]; }
+    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, shift(m, r)); }
 
     template <int N_TILES>
     __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {

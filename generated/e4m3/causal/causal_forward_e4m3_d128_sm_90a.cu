@@ -3,37 +3,37 @@
 //
 // Contents, by line:
 //    61  sizes
-//    74  leaf code: element.cuh 76, math.cuh 89, e4m3.cuh 176, running_max.cuh 216, stale_max_softmax.cuh 242,
-//        tiles_1d.cuh 361, grid.cuh 382, output.cuh 486, head_rows.cuh 590, kept_rows.cuh 618, key_bits.cuh 632,
-//        scores.cuh 647, tile_kind.cuh 665, tiles.cuh 669, load.cuh 690
-//   715  causal: Params 717, Context 742, make_context 750, Row 760, make_row 764, keep_bits 773, KvBounds 781,
-//        kv_bounds 785, value_descale 795
-//   800  a block of queries
-//   894  leaf code, continued: tile_scheduler.cuh 896, group_tiles.cuh 908, descending_tiles.cuh 930, layout.cuh 967,
-//        load_matrices.cuh 990, warp_scores.cuh 1001, barrier.cuh 1025, words.cuh 1083, pipeline.cuh 1106,
-//        tma.cuh 1224, tma_1d.cuh 1255, cluster_none.cuh 1277, kv_in_rows.cuh 1285, transpose.cuh 1295,
-//        warpgroup.cuh 1347, wgmma.cuh 1374, values_transposed.cuh 1422, rounded_late.cuh 1516
-//  1524  what the warps share
-//  1564  the planner
-//  1585  the producer
-//  1606    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1700    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1726  queries times keys
-//  1761  the consumers
-//  1944    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1948    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1957    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1961    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1964    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1966    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1969    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1989    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2006    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2021    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2029  the kernel
-//  2037    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2047    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2057    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    74  leaf code: element.cuh 76, math.cuh 89, e4m3.cuh 176, running_max.cuh 216, stale_max_softmax.cuh 243,
+//        tiles_1d.cuh 362, grid.cuh 383, output.cuh 487, head_rows.cuh 591, kept_rows.cuh 619, key_bits.cuh 633,
+//        scores.cuh 648, tile_kind.cuh 666, tiles.cuh 670, load.cuh 691
+//   716  causal: Params 718, Context 743, make_context 751, Row 761, make_row 765, keep_bits 774, KvBounds 782,
+//        kv_bounds 786, value_descale 796
+//   801  a block of queries
+//   895  leaf code, continued: tile_scheduler.cuh 897, group_tiles.cuh 909, descending_tiles.cuh 931, layout.cuh 968,
+//        load_matrices.cuh 991, warp_scores.cuh 1002, barrier.cuh 1026, words.cuh 1084, pipeline.cuh 1107,
+//        tma.cuh 1225, tma_1d.cuh 1256, cluster_none.cuh 1278, kv_in_rows.cuh 1286, transpose.cuh 1296,
+//        warpgroup.cuh 1348, wgmma.cuh 1375, values_transposed.cuh 1423, rounded_late.cuh 1517
+//  1525  what the warps share
+//  1565  the planner
+//  1586  the producer
+//  1607    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1701    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1727  queries times keys
+//  1762  the consumers
+//  1945    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1949    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1958    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1962    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1965    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1967    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1970    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1990    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2007    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2022    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2030  the kernel
+//  2038    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2048    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2058    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -228,8 +228,9 @@ template <int M_TILES> struct RunningMax {
         UNROLL for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// An exponent relative to the row's maximum.
-    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+    // What is added to a row's scores, as exponents; an exponent relative to the row's maximum.
+    DEVICE float shift(int m, int r) const { return offset[m][r]; }
+    DEVICE float exponent(int m, int r, float score) const { return fmaf(score, factor, shift(m, r)); }
 
     template <int N_TILES> DEVICE void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
         UNROLL for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
@@ -765,7 +766,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 769 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 770 "causal_forward_e4m3_d128_sm_90a.cu"
     return row;
 }
 
@@ -773,7 +774,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 777 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 778 "causal_forward_e4m3_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
