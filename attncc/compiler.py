@@ -15,7 +15,7 @@ from .kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from .kernels.kernel_names import kernel_name
 from .kernels.launched import kernel_names
 from .kernels.over_prefix import over_prefix, prefix_schedule
-from .kernels.registry import backward_facts, kinds, targets_of
+from .kernels.registry import backward_facts, kinds, targets_of, tells_rows
 from .kernels.settings import loop_set
 from .machine_code import Compiled, append_code, compiled, other_kernels
 from .notebook import shown_while
@@ -78,7 +78,10 @@ class Specification:
 
     def candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
         """The plans that the kernels of forward calls may have: forward, decode if it can be or a schedule asks for it,
-        and 2-D tiles where the mask asks for them. Of a shared prefix those over it and behind it."""
+        and 2-D tiles where the mask asks for them. Of a shared prefix those over it and behind it. Of decode calls with
+        many rows that of the kernel for these, if there is one."""
+        if configuration.least_rows:
+            return self._with_rows(configuration, target)
         if configuration.prefixed:
             return self._prefixed(configuration, target)
         builds = (Build(pass_name, target, *configuration) for pass_name in ("forward", "decode"))
@@ -98,6 +101,15 @@ class Specification:
             make_candidates(variant, over, prefix_schedule(variant, over)),
             make_candidates(self.variant, behind, self._schedule_of(behind)),
         )
+
+    def _with_rows(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
+        """Of decode calls with many rows, where these have kernels of their own. What a schedule for decode sets, it
+        sets for all decode calls: they have one kernel then."""
+        build = Build("decode", target, *configuration)
+        schedule = self._schedule_of(build)
+        sets = schedule is not None and bool(schedule.settings)
+        own = "decode" in self.passes and not sets and tells_rows(build)
+        return (make_candidates(self.variant, build, schedule),) if own else ()
 
     def _of_lengths(self, configuration: Configuration, target: str, passes: Sequence[str]) -> tuple[Candidates, ...]:
         """Of the schedules for ranges of lengths."""
@@ -231,8 +243,7 @@ class CompiledStore:
         self._specification = specification = specification.serving(configuration.dtype)
         self._configuration = configuration
         self._archs = archs
-        # By target, pages, type of caches, and whether sequences share a prefix.
-        self._settled: dict[tuple[str, bool, str | None, bool], tuple[Settled, ...]] = {}
+        self._settled: dict[tuple[Configuration, str], tuple[Settled, ...]] = {}  # by configuration and target
         self._settled_backward: dict[str, tuple[Settled, ...]] = {}
         self._others: dict[str, Compiled] = {}  # by name
         self._host = self._host_target()
@@ -262,12 +273,15 @@ class CompiledStore:
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
         if configuration.dtype == "fp64":
             return ()
-        return self._archs or targets_of(configuration.dtype)
+        targets = self._archs or targets_of(configuration.dtype)
+        if not configuration.least_rows:
+            return targets
+        return tuple(target for target in targets if self._specification.candidates(configuration, target))
 
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         if target is not None:
             return tuple(item.plan for item in self._settle(configuration, target))
-        settled = self._settled.get((self._host, False, None, False))
+        settled = self._settled.get((self._configuration, self._host))
         return self._first_plans if settled is None else tuple(item.plan for item in settled)
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
@@ -314,7 +328,7 @@ class CompiledStore:
             self.machine_codes(self.plans(self._configuration, target))
 
     def _settle(self, configuration: Configuration, target: str) -> tuple[Settled, ...]:
-        key = target, configuration.paged, configuration.kv_dtype, configuration.prefixed
+        key = configuration, target
         if key not in self._settled:
             with shown_while(f"compiling {self.variant.name} for {target}"):
                 self._settled[key] = _settle_all(self._specification.candidates(configuration, target))

@@ -63,6 +63,7 @@ class Explanation:
     kept_pairs: int
     counted: bool  # all of them; else in some rows, chosen at random
     useful_flops: int
+    beside: tuple[KernelPlan, ...]  # of decode calls: the plans of those with other numbers of rows
     splits: int  # of each row's keys; where the call chooses, what it is expected to choose
     orders: tuple[Order, ...]
     partial_tiles: tuple[int, ...]  # of the plan's kernel: how many each keep line would leave PARTIAL by itself
@@ -112,6 +113,7 @@ class Explanation:
                 **{name: getattr(plan, name) for name in names},
                 "grid_2d": None if plan.grid_2d is None else asdict(plan.grid_2d),
             },
+            "beside": [{"calls": facts_of(item).calls, "tiles": item.tiles} for item in self.beside],
             "filled": {names: columns for names, _, columns in self.filled},
             "splits": self.splits,
             "pairs": self.pairs,
@@ -127,8 +129,10 @@ class Explanation:
         }
 
 
-def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], device: Device) -> Explanation:
-    """Counts for a dense problem. Inputs that the keep lines read must be there; see `analysis.cost`.
+def explain(
+    plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], device: Device, beside: tuple[KernelPlan, ...] = ()
+) -> Explanation:
+    """Counts for a dense problem. Inputs that the keep lines read must be there; see `analysis.cost`. `beside` is told.
 
     AttnccError A6xx for inputs that don't suit.
     """
@@ -155,7 +159,7 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     if forward_facts(plan).latent_stages:
         orders.append(tiled(LATENTS, plan, replace(work, v_in_k=True)))
     useful, partial = cost.useful_flops(work, kept), partial_tiles(plan, problem, inputs)
-    return Explanation(plan, problem, device, pairs, kept, counted, useful, splits, tuple(orders), partial)
+    return Explanation(plan, problem, device, pairs, kept, counted, useful, beside, splits, tuple(orders), partial)
 
 
 def way_out(plan: KernelPlan, problem: Problem) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 from attncc import AttnccError
 from attncc.analysis.cost.roofline import DEVICES
 from attncc.compiler import CompiledStore
+from attncc.kernels.registry import facts_of
 from attncc.kernels.serving import backward_plan_for, plan_for
 from attncc.measure import ncu
 from attncc.measure.compare import CLOSE
@@ -62,7 +63,10 @@ class Compiled:
             plans = store.backward_plans(configuration, target)
             store.machine_codes(plans)
             return cls(call, backward_plan_for(plans, problem))
-        return cls(call, plan_for(store.plans(configuration, target), problem, call.device.multiprocessors))
+        plan = plan_for(store.plans(configuration, target), problem, call.device.multiprocessors)
+        own = (configuration._replace(least_rows=rows) for rows in facts_of(plan).least_rows(problem))
+        found = next((item for item in own if target in store.targets(item)), None)
+        return cls(call, plan if found is None else store.plans(found, target)[0])
 
     @property
     def job(self) -> Runs:

@@ -225,10 +225,11 @@ def _explained(
     from ..analysis.cost.roofline import DEVICES
     from ..compiler import check_cache_dtype, check_targets
     from ..explain import explain
-    from ..kernels.registry import targets_of
+    from ..kernels.registry import facts_of, targets_of
     from ..kernels.serving import plan_for
     from ..runtime.cuda.device import best_target
     from ..runtime.store.store import Configuration
+    from ..schedule.plan import LEAST_ROWS
 
     if given["device"] not in DEVICES:
         raise click.UsageError(f"--device {given['device']} is not one of {', '.join(DEVICES)}")
@@ -252,6 +253,14 @@ def _explained(
     check_cache_dtype(configuration)
     kernels = specification.candidates(configuration, target)
     plan = plan_for([item.first for item in kernels], problem, device.multiprocessors)
+    beside: list[KernelPlan] = []
+    if plan.pass_name == "decode":
+        rows = facts_of(plan).least_rows(problem)
+        own = [specification.candidates(configuration._replace(least_rows=least), target) for least in LEAST_ROWS]
+        kernels += tuple(item for found in own for item in found)
+        beside = [plan, *(item.first for found in own for item in found)]
+        plan = max((item for item in beside if item.least_rows in (0, *rows)), key=lambda item: item.least_rows)
+        beside.remove(plan)
     resources: Resources | str | None = None
     if given["compiles"]:
         with progress("compiling"):
@@ -259,7 +268,7 @@ def _explained(
     drawn = plausible.of_mask(variant, problem, given["seed"], given["given_inputs"])
     inputs = {name: item.array for name, item in drawn.items()} | given["given_inputs"]
     with progress("counting"):
-        return explain(plan, problem, inputs, device), resources, drawn
+        return explain(plan, problem, inputs, device, tuple(beside)), resources, drawn
 
 
 def _settled(candidates: Candidates) -> tuple[KernelPlan, Resources | str]:
@@ -369,6 +378,7 @@ def _of_grid(plan: KernelPlan) -> str:
 
 def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterator[str]:
     from ..kernels.helpers.transposition import TransposedValues, pays
+    from ..kernels.kernel_names import kernel_name
     from ..kernels.launched import helper_kernels
     from ..kernels.parameters import input_prepasses
     from ..kernels.registry import facts_of
@@ -385,6 +395,9 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         f"{_WIDENS * (plan.kv_dtype is not None)}"
     )
     yield f"its calls      {facts_of(plan).calls}"
+    for other in explained.beside:
+        rows = facts_of(other).calls if other.least_rows else "decode calls with fewer rows"
+        yield f"another one    for {rows}: {kernel_name(other)}"
     if plan.lengths is not None:
         yield "lengths        {:,} to {:,} keys: the schedule is for these".format(*plan.lengths)
     for names, own, columns in explained.filled:

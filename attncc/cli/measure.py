@@ -96,7 +96,7 @@ def _call(file: Path, given: Mapping[str, Any], device: Device) -> tuple[TunedKe
 def _plans(kernel: TunedKernel, work: Work, device: Device) -> list[KernelPlan]:
     """Those that run the call, compiled: the process that is watched finds them in the cache."""
     from ..compiler import CompiledStore
-    from ..kernels.registry import backward_facts
+    from ..kernels.registry import backward_facts, facts_of
     from ..kernels.serving import backward_plan_for, plan_for
 
     configuration, target = kernel.configuration, kernel.build.target
@@ -104,7 +104,13 @@ def _plans(kernel: TunedKernel, work: Work, device: Device) -> list[KernelPlan]:
     plans = store.backward_plans(configuration, target) if work.is_backward else store.plans(configuration, target)
     store.machine_codes(plans)
     if not work.is_backward:
-        return [plan_for(plans, work.problem, device.multiprocessors)]
+        serving = plan_for(plans, work.problem, device.multiprocessors)
+        for rows in facts_of(serving).least_rows(work.problem):
+            own = configuration._replace(least_rows=rows)
+            if target in store.targets(own):
+                store.machine_codes(store.plans(own, target))
+                return list(store.plans(own, target))
+        return [serving]
     serving = backward_plan_for(plans, work.problem)
     adds = backward_facts(serving).adds_dq
     return [serving, *(plan for plan in plans if plan.pass_name == "backward_dq" and not adds)]

@@ -115,7 +115,7 @@ def forward(form: Form, operands: Sequence[ArrayForm], with_lse: bool, ordinal: 
     bound = form.bound(operands)
     call = form.facts(operands, return_lse=with_lse)
     scale_given = dict(form.statics).get("scale") is not None
-    kernels = _loader(form.kernel, False).of(bound.configuration, ordinal)
+    kernels = _loader(form.kernel, False).serving(bound.configuration, ordinal, bound.problem)
     prepared = prepare(_buffers(), kernels, CallForm(call, (), scale_given), bound.problem)
     return _ForwardCall(form, prepared, bound.problem.out_shape)
 

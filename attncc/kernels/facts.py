@@ -160,6 +160,10 @@ class Facts(ABC):
         """Whether a forward kernel takes less time for a call that a decode kernel serves."""
         return False
 
+    def least_rows(self, problem: Problem) -> tuple[int, ...]:
+        """`Build.least_rows` of kernels that are faster for a call of the plan's, where there are any; best first."""
+        return ()
+
     def fits_pages(self, problem: Problem) -> bool:
         """Whether the kernel can load pages of so many rows; calls without pages fit all."""
         return True

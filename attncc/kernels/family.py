@@ -71,6 +71,10 @@ class Family(ABC):
         """Whether its thread blocks wait for the kernel ahead by themselves (`KernelPlan.begins_early`)."""
         return False
 
+    def tells_rows(self, build: Build) -> bool:
+        """Whether calls with `build.least_rows` rows and more have a kernel of their own (`Facts.least_rows`)."""
+        return False
+
     def lacks(self, build: Build, loop: str) -> str | None:
         """What of these the family has no kernel for; None if it has one."""
         return None

@@ -59,6 +59,12 @@ def targets_of(dtype: str, pass_name: str = "forward") -> tuple[str, ...]:
     return tuple(build.target for build in builds if kinds(build, "q_outer"))
 
 
+def tells_rows(build: Build) -> bool:
+    """Whether calls with `build.least_rows` rows and more have a kernel of their own."""
+    family = next((find(kind, build.pass_name) for kind in kinds(build, "q_outer")), None)
+    return family is not None and family.tells_rows(build)
+
+
 def family_of(plan: KernelPlan) -> Family:
     family = find(plan.family, plan.pass_name)
     assert family is not None, f"{plan.family} has no kernels of the pass {plan.pass_name}"

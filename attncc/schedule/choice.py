@@ -16,6 +16,7 @@ LOOPS = ("q_outer", "kv_outer")
 MAX_SPLITS = 256  # of the keys of a row: the combine kernel has room for so many weights
 
 _KNOB = "knob"  # of the metadata of fields
+OPTIONAL = "optional"  # the same, of a plan's: left out of JSON where they have their default
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ class Choice:
     # No knob sets these.
     overlap: bool = True  # hopper: Q K^T of a tile runs beside P V of the one before
     low_register: bool = False  # backward: saves registers at the cost of time (few_registers.cuh)
+    # decode: keys of a tile that a warp works on at once; 0: as many as one query asks for
+    keys_at_once: int = field(default=0, metadata={OPTIONAL: True})
 
 
 KNOBS: dict[str, Knob] = {item.name: item.metadata[_KNOB] for item in fields(Choice) if _KNOB in item.metadata}

@@ -8,7 +8,7 @@ from ..analysis.grid_2d import Grid2D
 from ..analysis.rules import TileRules
 from ..ir import Variant
 from ..problem.facts import OUT_DTYPES
-from .choice import KNOBS, Choice
+from .choice import KNOBS, OPTIONAL, Choice
 
 # Element sizes in bytes; fp64 exists on the CPU executor alone.
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "e4m3": 1}
@@ -29,6 +29,9 @@ WIDE_DTYPES = ("fp16", "bf16")
 HEAD_DIM_STEP, LEAST_STORED = 8, 16  # of the columns that kernels read
 ROW_STEP_BYTES = 16  # rows in memory begin at multiples of this
 FRAGMENT = 16  # rows, or columns, of a tensor core's fragment: head dims are padded to multiples
+# Rows (queries times the query heads of a key head) from which on decode calls have kernels of their own: what takes
+# two warps, and three, of FRAGMENT each.
+LEAST_ROWS = (FRAGMENT + 1, 2 * FRAGMENT + 1)
 
 
 def stored(head_dim: int, element_bytes: int) -> int:
@@ -54,6 +57,7 @@ class Build:
     paged: bool = False  # k and v are pools of pages
     kv_dtype: str | None = None  # of k and v, a name of KV_DTYPES, where that isn't q's
     prefixed: bool = False  # of calls whose sequences share a prefix: `forward` over it, `decode` behind it
+    least_rows: int = 0  # of decode calls that have a kernel of their own, one of LEAST_ROWS; 0: all others
     lengths: tuple[int, int] | None = None  # keys of the calls that it serves, both ends included; None: all others
 
     @property
@@ -69,9 +73,6 @@ class Build:
     @property
     def padded_head_dims(self) -> tuple[int, int]:
         return padded(self.head_dim), padded(self.value_head_dim)
-
-
-OPTIONAL = "optional"  # of the metadata of fields: left out of JSON where they have their default
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,8 @@ class KernelPlan(Choice):
     kv_dtype: str | None = None  # of k and v, a name of KV_DTYPES, where that isn't q's
     # Of calls whose sequences share a prefix: `forward` over it, `decode` behind it.
     prefixed: bool = field(default=False, metadata={OPTIONAL: True})
+    # Of decode calls that have a kernel of their own, one of LEAST_ROWS; 0: of all others.
+    least_rows: int = field(default=0, metadata={OPTIONAL: True})
     # Thread blocks find their run while the kernel ahead on the stream is at work, and wait for it by themselves
     # (kernel_ahead.cuh). Then, and only then, launches say so to the driver.
     begins_early: bool = field(default=False, metadata={OPTIONAL: True})
@@ -107,7 +110,7 @@ class KernelPlan(Choice):
     def build(self) -> Build:
         dims = self.head_dim, self.value_head_dim
         asked = self.pass_name, self.target, self.dtype
-        return Build(*asked, *dims, self.paged, self.kv_dtype, self.prefixed, self.lengths)
+        return Build(*asked, *dims, self.paged, self.kv_dtype, self.prefixed, self.least_rows, self.lengths)
 
     @property
     def knobs(self) -> dict[str, int | str | None]:
@@ -188,5 +191,6 @@ class KernelPlan(Choice):
     @property
     def tiles(self) -> str:
         """`hopper 128 x 64, 8 warps, 4 stages`: what distinguishes plans of one kernel."""
-        saving = ", low register" if self.low_register else ""
-        return f"{self.family} {self.block_q} x {self.block_kv}, {self.warps} warps, {self.stages} stages{saving}"
+        more = ", low register" if self.low_register else ""
+        more += f", {self.keys_at_once} keys at once" if self.keys_at_once else ""
+        return f"{self.family} {self.block_q} x {self.block_kv}, {self.warps} warps, {self.stages} stages{more}"

@@ -38,7 +38,7 @@ from ..operators import OPERATORS
 from ..problem.facts import KV_DTYPES
 from .choice import KNOBS, LOOPS
 from .families import KINDS
-from .plan import BY_LENGTH, DTYPE_BYTES, KEY_PASSES, MOST_HEAD_DIM, PASSES, TILES_2D_PASSES, KernelPlan
+from .plan import BY_LENGTH, DTYPE_BYTES, KEY_PASSES, LEAST_ROWS, MOST_HEAD_DIM, PASSES, TILES_2D_PASSES, KernelPlan
 from .target import TARGETS
 
 NORMALIZERS = ("softmax", "sigmoid", "none")
@@ -71,6 +71,9 @@ def check_plan(plan: KernelPlan) -> None:
     if plan.lengths is not None:
         first, last = plan.lengths
         _require(plan.pass_name in BY_LENGTH and 0 < first <= last <= MAX_LENGTH, "a range of lengths")
+    _require(plan.least_rows in ((0, *LEAST_ROWS) if plan.pass_name == "decode" else (0,)), "`least_rows`")
+    at_once = plan.keys_at_once
+    _require(at_once == 0 or (plan.pass_name == "decode" and 0 < at_once <= plan.block_kv), "`keys_at_once`")
     _require(plan.kv_dtype is None or _has_cache_dtype(plan), "`kv_dtype`")
     _check_grid(plan)
     _check_rules(plan)

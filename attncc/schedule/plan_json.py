@@ -11,7 +11,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 from .. import ir
 from ..analysis import rules
 from ..analysis.grid_2d import Grid2D
-from .plan import OPTIONAL, KernelPlan
+from .choice import OPTIONAL
+from .plan import KernelPlan
 
 _CLASSES: dict[str, type] = {
     cls.__name__: cls

@@ -20,6 +20,8 @@ class Target:
     registers_per_block: int = 65536
     max_registers_per_thread: int = 255
     tma: bool = False  # TMA brings keys and values to portable kernels; elsewhere these spilled, or weren't timed
+    evicts_first: bool = False  # keys that are read once leave the L2 cache first; elsewhere that wasn't timed
+    many_rows: bool = False  # decode calls with many rows have kernels of their own; elsewhere these weren't timed
     dependent_launch: bool = False  # kernels may begin before the one ahead is over; elsewhere that wasn't timed
 
     @property
@@ -51,8 +53,8 @@ TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
         Target("sm_80", 99 * KIB),  # also runs on sm_86 and sm_89, which have 99 KiB
-        Target("sm_90", 227 * KIB, tma=True, dependent_launch=True),
-        Target("sm_90a", 227 * KIB, tma=True, dependent_launch=True),
+        Target("sm_90", 227 * KIB, tma=True, evicts_first=True, many_rows=True, dependent_launch=True),
+        Target("sm_90a", 227 * KIB, tma=True, evicts_first=True, many_rows=True, dependent_launch=True),
         Target("sm_100", 227 * KIB),
         Target("sm_120", 99 * KIB),
     )

@@ -42,6 +42,19 @@ CASES = (
     case("dropout_attention", 1, 3000, 4),
     case("alibi_documents", 2, 5000, 4, dtype="fp16"),
     case("dropout_attention", 5, 3000, 4, dtype="fp32", head_dim=64),
+    case("causal", 8, 20_000, 4),
+    case("causal", 16, 5000, 4, dtype="fp16"),
+    case("full", 40, 9000, 4),
+    case("causal", 12, 3000, 4, packed=True),
+    case("alibi", 9, 6000, 4),
+    case("sliding_window", 8, 20_000, 8),
+    case("sink_attention", 8, 6000, 4),
+    case("speculative_tree", 32, 6000, 2),
+    case("documents", 8, 6000, 4),
+    case("dropout_attention", 8, 3000, 4),
+    case("causal", 8, 5000, 4, head_dim=104),
+    case("causal", 11, 5000, 4, head_dim=64),
+    case("causal", 7, 5000, 4, packed=True),
     case("causal", 100, 8000, 1),  # more rows than a tile holds, but few thread blocks of the forward kernel
 )
 
@@ -223,6 +236,49 @@ def test_rows_are_merged_in_pieces(group: int, q_len: int) -> None:
         torch.cuda.synchronize()
         for one, other in zip(found, expected, strict=True):
             assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("page", [None, 16, 64])
+def test_many_rows_over_a_cache(page: int | None) -> None:
+    """A graph of two calls serves all lengths, in pages too; the kernel is that for many rows where there is one."""
+    kernel: Any = attncc.compile(folder("specs") / "causal.attn", dtype="bf16", head_dim=128)
+    generator = torch.Generator("cuda").manual_seed(2)
+    q, k, v = (
+        torch.randn(4, heads, rows, 128, generator=generator, device="cuda").bfloat16()
+        for heads, rows in ((8, 16), (2, 4096), (2, 4096))
+    )
+    kv_lens = torch.tensor([4096, 16, 1000, 3333], device="cuda", dtype=torch.int32)
+    given: dict[str, Any] = {"kv_lens": kv_lens}
+    if page is not None:
+        place = torch.randperm(4 * 4096 // page, generator=generator, device="cuda").int()
+        given["block_table"] = place.view(4, -1)
+        pools = []
+        for dense in (k, v):
+            pool = torch.empty(place.numel(), 2, page, 128, device="cuda", dtype=torch.bfloat16)
+            pool[place.long()] = dense.unflatten(2, (-1, page)).transpose(1, 2).flatten(0, 1)
+            pools.append(pool)
+    else:
+        pools = [k, v]
+    kernel(q, *pools, **given)
+    many = {name for name in kernel.report() if "_rows33_" in name}
+    assert bool(many) == (cuda().target.startswith("sm_90") and page is None)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        first = kernel(q, *pools, **given)
+        second = kernel(first, *pools, **given)
+    positions = torch.arange(4096, device="cuda")
+    for seed in range(8):
+        lengths = torch.randint(16, 4097, (4,), generator=torch.Generator().manual_seed(seed))
+        kv_lens.copy_(lengths)
+        graph.replay()
+        last = kv_lens[:, None] - 16 + torch.arange(16, device="cuda")
+        kept = (positions <= last[..., None])[:, None]
+        exact = torch.nn.functional.scaled_dot_product_attention(
+            q.double(), k.double(), v.double(), attn_mask=kept, enable_gqa=True
+        )
+        torch.testing.assert_close(first.double(), exact, rtol=2e-2, atol=2e-2)
+        assert torch.equal(first, kernel(q, *pools, **given)) and torch.equal(second, kernel(first, *pools, **given))
 
 
 WINDOW_OF_KEY_HEAD = """attn 1

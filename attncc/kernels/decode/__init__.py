@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ...diagnostics import Diagnostic
 from ...ir import Variant
 from ...schedule.choice import Choice
-from ...schedule.plan import Build, KernelPlan
+from ...schedule.plan import LEAST_ROWS, Build, KernelPlan
 from ...schedule.target import TARGETS
 from ..family import Asked, Family, Settings, Tiles, Where
 from ..helpers import min_max_table
 from ..portable.lacks import lacks
-from .facts import Decode
+from .facts import Decode, is_timed, keys_of_many_rows
 
 
 class DecodeFamily(Family):
@@ -30,6 +31,16 @@ class DecodeFamily(Family):
         is there: such kernels begin when that is so."""
         return TARGETS[build.target].dependent_launch and not variant.inputs and variant.dropout is None
 
+    def tells_rows(self, build: Build) -> bool:
+        """Where that was timed, and fewer rows don't have the same kernel."""
+        from ..portable.tiles import tiles
+
+        if not TARGETS[build.target].many_rows or not is_timed(build):
+            return False
+        tile = tiles({}, build).choices[0]
+        before = [keys_of_many_rows(tile, least) for least in LEAST_ROWS if least < build.least_rows]
+        return keys_of_many_rows(tile, build.least_rows) not in (*before, [])
+
     def facts(self, plan: KernelPlan) -> Decode:
         return Decode(plan)
 
@@ -39,9 +50,15 @@ class DecodeFamily(Family):
         return tiles(settings, build)
 
     def begin(self, asked: Asked) -> Iterator[Choice]:
+        """For many rows the usual tile with more keys at once, else, where that spills, the usual kernel."""
         from ..portable.tiles import begin
 
-        return begin(self, asked)
+        found = begin(self, asked)
+        if asked.build.least_rows:
+            first = next(found)
+            yield from (replace(first, keys_at_once=keys) for keys in keys_of_many_rows(first, asked.build.least_rows))
+            yield first
+        yield from found
 
     def misfits(self, plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
         from ..portable.legality import misfits

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from ... import ir
 from ...problem import Problem
-from ...schedule.choice import MAX_SPLITS
-from ...schedule.plan import FRAGMENT
+from ...schedule.choice import MAX_SPLITS, Choice
+from ...schedule.plan import FRAGMENT, LEAST_ROWS, Build
+from ...schedule.target import TARGETS
 from ..facts import IDLE_SHARE, SPLIT_KEYS
 from ..parameters import (
     ELEMENT_TYPES,
@@ -44,6 +45,24 @@ ANY_NUMBER = 1e30  # of parts: more than there are ever
 _FLOAT_BYTES, _ALIGNMENT = 4, 128
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
 _ROW_PADDING = 8  # floats, of a row of O in shared memory: as in `MergeRoom` (merge_rows.cuh)
+
+
+def is_timed(build: Build) -> bool:
+    """Whether what was timed, 16 bits at head dims 64 and 128 without pages or prefixes, tells of such kernels."""
+    narrow = max(build.padded_head_dims) <= 128 and build.element_bytes == 2
+    return narrow and not build.paged and build.kv_dtype is None and not build.prefixed
+
+
+def keys_of_one_query(tile: Choice) -> int:
+    """Of a tile, those that a warp works on at once where each has other keys."""
+    return 2 * FRAGMENT if tile.block_kv % (2 * FRAGMENT * tile.warps) == 0 else FRAGMENT
+
+
+def keys_of_many_rows(tile: Choice, least_rows: int) -> list[int]:
+    """More of them, the most first: so many rows are several warps', so fewer warps share a tile's keys. With more keys
+    at once, a warp's maxima and its O move less often."""
+    sharing = max(tile.warps // -(-least_rows // FRAGMENT), 1)
+    return [keys for keys in (64, 32) if keys_of_one_query(tile) < keys <= tile.block_kv // sharing]
 
 
 class Runs(NamedTuple):
@@ -82,10 +101,19 @@ class Decode(PortableForward):
         """Where one tile holds all rows."""
         return problem.rows * self.row_heads(problem) <= self.plan.block_q
 
+    def least_rows(self, problem: Problem) -> tuple[int, ...]:
+        """Where no schedule is for these lengths: that settles the kernel."""
+        rows = problem.rows * self.row_heads(problem) if self.plan.lengths is None else 0
+        return tuple(least for least in reversed(LEAST_ROWS) if least <= rows)
+
     @property
     def calls(self) -> str:
         if self.plan.prefixed:
             return "those with shared_prefix: over each sequence's own keys, and merges both"
+        if self.plan.least_rows:
+            return (
+                f"decode calls with {self.plan.least_rows} rows and more (queries times the query heads of a key head)"
+            )
         return (
             f"up to {self.plan.block_q} rows (queries times the query heads of a key head), and those over "
             f"{SPLIT_KEYS} keys or more for which the forward kernel would have one thread block for {IDLE_SHARE} "
@@ -116,8 +144,7 @@ class Decode(PortableForward):
     @property
     def warp_keys(self) -> int:
         """A tile's keys are shared by warps that have the same rows."""
-        keys = self.plan.block_kv
-        return 2 * FRAGMENT if keys % (2 * FRAGMENT * self.plan.warps) == 0 else FRAGMENT
+        return self.plan.keys_at_once or keys_of_one_query(self.plan)
 
     @property
     def most_resident(self) -> int:
@@ -166,6 +193,11 @@ class Decode(PortableForward):
         """Whether a block reads scales of its cache before it asks for keys."""
         return self.plan.kv_dtype is not None
 
+    @property
+    def reads_once(self) -> bool:
+        """Of few rows, whose calls the memory limits; with many some lost 0.3 %. Where that was timed."""
+        return TARGETS[self.plan.target].evicts_first and is_timed(self.plan.build) and not self.plan.least_rows
+
     # ------------------------------------------------------------ shared memory
 
     def shared_parts(self) -> Parts:
@@ -207,9 +239,16 @@ class Decode(PortableForward):
         piece_rows = max(-(-rows // _MOST_PIECES), 1)
         most_parts = ANY_NUMBER if self.splits else max(self.items(problem), 1) * _MERGED_ROWS / piece_rows
         inverse = min(-(-(2**32) // group), 2**32 - 1)
-        few = 0 if self.splits else multiprocessors * (_SHORT_RUN + rows // _SHORT_RUN_ROWS)
+        few = 0 if self.splits else multiprocessors * self._short_run(rows)
         runs = {"most_parts": most_parts, "few_units": few, "fewer_runs": multiprocessors}
         return {"slot_rows": rows, "group": group, "group_inverse": inverse, **runs}
+
+    def _short_run(self, rows: int) -> int:
+        """Tiles of a multiprocessor up to which one thread block is as fast as two. With many rows two are faster
+        as soon as each has the tiles that are on their way at once; that was timed for tiles of 64 keys."""
+        if self.plan.least_rows and self.plan.block_kv <= 64:
+            return 2 * _LEAST_RUN
+        return _SHORT_RUN + rows // _SHORT_RUN_ROWS
 
     def runs(self, problem: Problem, tiles: int, heads: int, multiprocessors: int, blocks: int, *, alike: bool) -> Runs:
         """How a grid of `blocks` shares out so many tiles of so many heads of all sequences; `alike`: all heads have

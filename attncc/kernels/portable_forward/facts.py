@@ -61,6 +61,11 @@ class PortableForward(ForwardFacts):
         return fits and TARGETS[plan.target].tma
 
     @property
+    def reads_once(self) -> bool:
+        """Whether most keys are read by one thread block alone: they needn't stay in the L2 cache."""
+        return False
+
+    @property
     def searches(self) -> bool:
         """Whether warps search for their keys, in kernels that spill what they know of a block. Such kernels ask for
         all that a block needs ahead of their first barrier (`block_searches.cu.j2`)."""

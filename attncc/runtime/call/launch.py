@@ -193,7 +193,7 @@ class Launcher:
         serving = configuration._replace(
             paged=problem.page is not None, kv_dtype=kv_dtype(facts.q, facts.k), prefixed=problem.shared_prefix > 0
         )
-        prepared = prepare(framework, self._loader.of(serving, ordinal), form, problem)
+        prepared = prepare(framework, self._loader.serving(serving, ordinal, problem), form, problem)
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
         return prepared

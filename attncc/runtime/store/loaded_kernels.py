@@ -43,6 +43,7 @@ class LoadedKernels:
             raise AttnccError(_no_target(store.variant.name, available, device, configuration))
         self.driver = driver
         self.device = device
+        self.target = target
         self.plans = store.backward_plans(configuration, target) if backward else store.plans(configuration, target)
         self._functions: dict[str, Function] = {}
         for name, code in store.machine_codes(self.plans).items():
@@ -76,6 +77,16 @@ class KernelLoader:
         self._store, self._backward = store, backward
         self._loaded: dict[tuple[Configuration, int], LoadedKernels] = {}
 
+    def serving(self, configuration: Configuration, ordinal: int, problem: Problem) -> LoadedKernels:
+        """What runs a call of these sizes: of decode calls with many rows a kernel of their own, where there is one.
+        The first of these compiles and loads it. AttnccError as `of`."""
+        kernels = self.of(configuration, ordinal)
+        for rows in facts_of(kernels.plan(problem)).least_rows(problem):
+            own = configuration._replace(least_rows=rows)
+            if kernels.target in self._store.targets(own):
+                return self.of(own, ordinal)
+        return kernels
+
     def of(self, configuration: Configuration, ordinal: int) -> LoadedKernels:
         """What serves a configuration on a GPU. AttnccError as `LoadedKernels`, and A503 without a driver."""
         key = (configuration, ordinal)
@@ -95,7 +106,9 @@ class KernelLoader:
     def load(self, ordinal: int) -> None:
         """Loads all kernels that are ready on a GPU now, as first calls would. Caches have no backward kernels."""
         for configuration in self._store.configurations if self._backward else self._store.ready:
-            self.of(configuration, ordinal)
+            kernels = self.of(configuration._replace(least_rows=0), ordinal)
+            if configuration.least_rows and kernels.target in self._store.targets(configuration):
+                self.of(configuration, ordinal)
 
 
 def _no_target(variant: str, available: tuple[str, ...], device: Device, asked: Configuration) -> Diagnostic:

@@ -27,8 +27,8 @@ CODE_SUFFIX = ".cubin"
 
 _DIMS = r"_d(?P<head_dim>\d+)(x(?P<value>\d+))?"
 _CONFIGURATION = (
-    rf"(?P<dtype>([a-z]+\d+)+){_DIMS}(_kv_(?P<kv>[a-z0-9]+))?(?P<paged>_paged)?(?P<prefix>_prefix)?(_k(?P<lengths>\d+to\d+))?"
-    r"_(?P<target>sm_\d+a?)"
+    rf"(?P<dtype>([a-z]+\d+)+){_DIMS}(_kv_(?P<kv>[a-z0-9]+))?(?P<paged>_paged)?(?P<prefix>_prefix)?"
+    r"(_rows(?P<rows>\d+))?(_k(?P<lengths>\d+to\d+))?_(?P<target>sm_\d+a?)"
 )
 _FORWARD = re.compile(rf"(?P<variant>\w+)_forward_{_CONFIGURATION}")
 
@@ -45,7 +45,8 @@ class PackageStore:
             head_dim = int(found["head_dim"])
             paged, prefixed = bool(found["paged"]), bool(found["prefix"])
             dims = head_dim, int(found["value"] or head_dim)
-            configuration = Configuration(found["dtype"], *dims, paged, found["kv"], prefixed)
+            rows = int(found["rows"] or 0)
+            configuration = Configuration(found["dtype"], *dims, paged, found["kv"], prefixed, rows)
             key = configuration, found["target"], found["pass"]
             if found["lengths"] is None:
                 self._names[key] = name

@@ -21,11 +21,12 @@ class Configuration(NamedTuple):
     paged: bool = False  # k and v are pools of pages
     kv_dtype: str | None = None  # of a cache of 8 bits: e4m3 | int8
     prefixed: bool = False  # sequences share a prefix (`shared_prefix=`)
+    least_rows: int = 0  # of decode calls that have a kernel of their own
 
     @property
     def serves_caches(self) -> bool:
-        """Whether it is for calls over certain caches alone."""
-        return self.paged or self.kv_dtype is not None or self.prefixed
+        """Whether it is for calls over certain caches alone, or for some of those with few queries."""
+        return self.paged or self.kv_dtype is not None or self.prefixed or self.least_rows > 0
 
     @property
     def name(self) -> str:
@@ -66,10 +67,10 @@ class KernelStore(Protocol):
         compiled when it is first called, `configurations`."""
 
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
-        """The targets that machine code exists for, or can be made for."""
+        """The targets that machine code exists for, or can be made for. With `least_rows` those with such a kernel."""
 
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
-        """The plan of the forward pass, and after it that of decode where there is one.
+        """The plan of the forward pass, and after it that of decode where there is one; with `least_rows` one alone.
 
         `target` None: the plans that the CPU executor walks.
         """

@@ -51,8 +51,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names: list[str] = []
     build(SPEC, out, **SMALL, decode=True, advance=names.append)
     assert sorted(names) == [
-        "capped_decode_fp16_d16_sm_90", "capped_forward_fp16_d16_sm_90", "combine_fp16_sm_90",
-        "min_max_table_i32_sm_90", "plain_decode_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90",
+        "capped_decode_fp16_d16_rows17_sm_90", "capped_decode_fp16_d16_sm_90", "capped_forward_fp16_d16_sm_90",
+        "combine_fp16_sm_90", "min_max_table_i32_sm_90", "plain_decode_fp16_d16_rows17_sm_90",
+        "plain_decode_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90",
     ]  # fmt: skip
     return out
 
@@ -60,7 +61,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_folder(built: Path) -> None:
     found = sorted(str(path.relative_to(built)) for path in built.rglob("*") if path.is_file())
     both = ["__init__.py", "manifest.json"]
-    ends = [f"{item}_fp16_d16_sm_90.{end}" for item in ("decode", "forward") for end in ("cu", "cubin", "plan.json")]
+    own = ["decode_fp16_d16", "decode_fp16_d16_rows17", "forward_fp16_d16"]
+    ends = [f"{item}_sm_90.{end}" for item in own for end in ("cu", "cubin", "plan.json")]
     kernels = {name: [f"{name}_{end}" for end in ends] for name in ("capped", "plain")}
     kernels["capped"] += ["min_max_table_i32_sm_90.cu", "min_max_table_i32_sm_90.cubin"]
     kernels["plain"] += ["combine_fp16_sm_90.cu", "combine_fp16_sm_90.cubin"]  # its forward kernel splits
@@ -73,7 +75,8 @@ def test_the_manifest_holds_the_resource_report(built: Path) -> None:
     manifest = json.loads((built / "plain" / "manifest.json").read_text())
     assert manifest["lacks"] == ["backward"]
     assert set(manifest["kernels"]) == {
-        "plain_decode_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90", "combine_fp16_sm_90",
+        "plain_decode_fp16_d16_sm_90", "plain_decode_fp16_d16_rows17_sm_90", "plain_forward_fp16_d16_sm_90",
+        "combine_fp16_sm_90",
     }  # fmt: skip
     for name, entry in manifest["kernels"].items():
         for key in ("registers", "spill_stores", "spill_loads", "shared_bytes", "threads", "dynamic_shared_bytes"):
@@ -199,9 +202,10 @@ def test_the_python_text_compiles_and_documents(built: Path) -> None:
     assert (scope["capped"].variant, scope["capped"].configurations) == ("capped", (("fp16", 16, 16),))
     with pytest.raises(AttnccError):  # no driver, or machine code for another GPU
         scope["capped"].load(99)
-    assert scope["__doc__"].splitlines()[-5:] == [
+    assert scope["__doc__"].splitlines()[-6:] == [
         "    forward fp16, head dim 16, sm_90: q_outer, tiles of 128 x 64",
         "    decode fp16, head dim 16, sm_90: q_outer, tiles of 64 x 128",
+        "    decode fp16 of 17 rows and more, head dim 16, sm_90: q_outer, tiles of 64 x 128",
         "",
         "Without backward (gradients of arrays on a GPU raise A520); `attncc build FILE --backward`",
         "makes them.",

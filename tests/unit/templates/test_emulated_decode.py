@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from attncc.analysis.mask.tiles import analyse
+from attncc.kernels.decode.facts import keys_of_many_rows
 from attncc.kernels.registry import facts_of
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
@@ -55,6 +56,22 @@ def narrow(text: str, dtype: str = "bf16", **changes: Any) -> KernelPlan:
     """Of small head dims and tiles, so that there are many tiles."""
     plan = replace(decode_plan(text, dtype, (32, 16)), **({"block_kv": 64, "stages": 2} | changes))
     return replace(plan, rules=analyse(plan.variant, plan.block_q, plan.block_kv))
+
+
+@pytest.mark.parametrize(
+    ("text", "group", "q_len"), [(FULL, 4, 8), (CAUSAL, 4, 16), (WINDOW, 8, 5), (GROUPED, 2, 40), (FULL, 2, 1)]
+)
+@pytest.mark.parametrize(("least_rows", "keys"), [(17, 32), (33, 64)])
+def test_many_rows(text: str, group: int, q_len: int, least_rows: int, keys: int) -> None:
+    """Two warps to four have the rows, and more keys at once; right for fewer rows too, as packed batches have them."""
+    plan = narrow(text, stages=3, least_rows=least_rows, keys_at_once=keys)
+    assert keys_of_many_rows(plan, least_rows)[0] == keys
+    heads, rng = 2 * group, np.random.default_rng(4)
+    inputs: dict[str, Any] = {}
+    if text == GROUPED:
+        slope, logit = (0.1 * rng.standard_normal((2, heads))).astype(np.float32)
+        inputs = {"doc": np.sort(rng.integers(0, 3, (2, 900)).astype(np.int32)), "slope": slope, "logit": logit}
+    check(plan, Call(*qkv(plan, (2, heads, q_len), (2, 2, 900)), inputs=inputs, blocks=7, order=1))
 
 
 @pytest.mark.parametrize(
