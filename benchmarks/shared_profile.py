@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from attncc.distributed.call_parts import Options
-from attncc.distributed.launches import Given, ToBackward
+from attncc.distributed.launches import Saved, ToBackward
 from attncc.distributed.transport import Fetched
 
 from .shared_units import MASKS, NO_MULTICAST, TIMED, Settings, Units, _gradients
@@ -75,7 +75,7 @@ class Profile:
         launches = cp.launches(local[0].device)
         q, k, v, dout = local[0], whole[1], whole[2], local[3]
         out, lse = launches.forward(q, Fetched(k, v, ((0, k.shape[-3]),), None), options)
-        known, back = Given(q, k, v, out, lse), ToBackward(dout, None)
+        known, back = Saved(q, k, v, out, lse), ToBackward(dout, None)
         found: dict[str, Any] = {}
         for label, groups, groups_back in (
             ("planned", cp.mask.groups, cp.mask.groups_back),
@@ -90,8 +90,12 @@ class Profile:
 
     def runs(self, cp: Any) -> list[str]:
         (launches,) = cp._launches.values()
-        here, others = (getattr(launches, name, []) for name in ("_here", "_others"))
-        return [*(f"here {run.begin}-{run.end}" for run in here), *(f"{run.begin}-{run.end}" for run in others)]
+        return [
+            f"{kind} {name} {run.begin}-{run.end}"
+            for kind, runs in (("forward", launches._runs), ("back", launches._runs_back))
+            for name, some in runs._asdict().items()
+            for run in some
+        ]
 
     def times(self, call: Callable[[], Any]) -> str:
         """Of a call among others without waiting, and of one that is waited for; the host's part of both."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -12,14 +13,14 @@ import torch
 from numpy.typing import NDArray
 
 from .plan_data import PlanData
+from .row_runs import part
 
 Tensor = Any
 Rows = NDArray[np.int64]
 Heads = tuple[int, int]  # of k, from the first to before the second
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """What a call gives beside tensors that have gradients."""
 
     inputs: Mapping[str, Any]
@@ -51,45 +52,27 @@ class Arriving(Protocol):
     def wait(self, group: int) -> None: ...
 
 
-@dataclass(frozen=True)
 class Call:
-    """A call of all heads of k, or of some. `is_early`: of launches that need own rows of K and V alone."""
+    """A call of all heads of k, or of some. `early`: of launches that need own rows of K and V alone."""
 
-    whole_q: Tensor
-    arriving: Arriving
-    options: Options
-    heads: Heads | None = None
-    is_early: bool = False
-
-    @property
-    def head_axis(self) -> int:
-        """Of heads in q, k, v and out."""
-        return -5 - self.options.axis
-
-    @property
-    def kv_heads(self) -> int:
-        """All of them."""
-        return int(self.arriving.k.shape[self.head_axis])
-
-    @property
-    def q(self) -> Tensor:
-        return self.heads_of(self.whole_q)
-
-    @property
-    def k(self) -> Tensor:
-        return self.heads_of(self.arriving.early[0] if self.is_early else self.arriving.k)
-
-    @property
-    def v(self) -> Tensor:
-        return self.heads_of(self.arriving.early[1] if self.is_early else self.arriving.v)
+    def __init__(
+        self, q: Tensor, arriving: Arriving, options: Options, heads: Heads | None = None, *, early: bool = False
+    ) -> None:
+        self._whole_q, self._arriving, self.options, self.heads = q, arriving, options, heads
+        self.axis = options.axis
+        self.head_axis = -5 - self.axis  # of heads in q, k, v and out
+        self.kv_heads = int(arriving.k.shape[self.head_axis])  # all of them
+        k, v = arriving.early if early else (arriving.k, arriving.v)
+        self.q, self.k, self.v = self.heads_of(q), self.heads_of(k), self.heads_of(v)
 
     def of(self, heads: Heads) -> Call:
         """The same of some heads."""
-        return self if heads == (0, self.kv_heads) else replace(self, heads=heads)
+        every = heads == (0, self.kv_heads)
+        return self if every else Call(self._whole_q, self._arriving, self.options, heads)
 
     def early(self) -> Call:
         """The same of launches that need own rows of K and V alone."""
-        return replace(self, is_early=True)
+        return Call(self._whole_q, self._arriving, self.options, self.heads, early=True)
 
     def heads_of(self, x: Tensor, axis: int | None = None) -> Tensor:
         """Of a tensor with all heads, of q or of k, on this axis."""
@@ -100,10 +83,8 @@ class Call:
         return x.narrow(axis, self.heads[0] * each, (self.heads[1] - self.heads[0]) * each)
 
     def new_lse(self) -> Tensor:
-        q, wide = self.whole_q, torch.float64 if self.whole_q.dtype == torch.float64 else torch.float32
-        return torch.empty(
-            (*q.shape[:-3], q.shape[self.head_axis], q.shape[self.options.axis]), dtype=wide, device=q.device
-        )
+        q, wide = self._whole_q, torch.float64 if self._whole_q.dtype == torch.float64 else torch.float32
+        return torch.empty((*q.shape[:-3], q.shape[self.head_axis], q.shape[self.axis]), dtype=wide, device=q.device)
 
 
 @dataclass(frozen=True)
@@ -117,11 +98,12 @@ class Run:
     end: int
     ahead: int
     row: int  # that the launch's first is among those of all ranks
-    arguments: Mapping[str, Any]
+    q_offset: Any
+    starts: tuple[Tensor, Tensor] | tuple[None, None]  # cu_seqlens of q and k
     place: Tensor  # int32 [sequences, 2]: of the first query in its sequence, and how many the sequence has
     packed: bool
 
-    @property
+    @cached_property
     def length(self) -> int:
         return self.end - self.begin
 
@@ -139,16 +121,16 @@ class Cut(NamedTuple):
         return self._ahead(self.inside_lse(x), -1, ahead)
 
     def inside(self, x: Tensor) -> Tensor:
-        return x.narrow(self.axis, self.run.begin, self.run.length)
+        return part(x, self.axis, self.run.begin, self.run.length)
 
     def inside_lse(self, x: Tensor) -> Tensor:
-        return x.narrow(-1, self.run.begin, self.run.length)
+        return part(x, -1, self.run.begin, self.run.length)
 
     def without_ahead(self, x: Tensor) -> Tensor:
-        return x.narrow(self.axis, self.run.ahead, self.run.length)
+        return part(x, self.axis, self.run.ahead, self.run.length)
 
     def lse_without_ahead(self, x: Tensor) -> Tensor:
-        return x.narrow(-1, self.run.ahead, self.run.length)
+        return part(x, -1, self.run.ahead, self.run.length)
 
     def _ahead(self, x: Tensor, axis: int, value: float) -> Tensor:
         if not self.run.ahead:
@@ -201,10 +183,9 @@ def run_of(plan: PlanData, rows: Rows, begin: int, device: Any, step: int) -> Ru
     offset = np.asarray(lengths.kv) - np.asarray(lengths.q) + begins
     local = begin, begin + len(rows) - ahead, ahead, int(rows[0])
     if not lengths.packed:
-        return Run(*local, {"q_offset": int(offset[0])}, place, packed=False)
-    arguments = {"cu_seqlens_q": among, "cu_seqlens_kv": np.asarray(lengths.kv_starts), "q_offset": offset}
-    tensors = {name: _int32(x, device) for name, x in arguments.items()}
-    return Run(*local, tensors, place, packed=True)
+        return Run(*local, int(offset[0]), (None, None), place, packed=False)
+    packed = _int32(among, device), _int32(np.asarray(lengths.kv_starts), device)
+    return Run(*local, _int32(offset, device), packed, place, packed=True)
 
 
 def _int32(x: Rows, device: Any) -> Tensor:

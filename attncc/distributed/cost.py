@@ -88,12 +88,14 @@ def figures(load: Load, owners: Owners, machine: Machine) -> Figures:
 
 class Outcome(NamedTuple):
     """Of one mask under one assignment: figures; what groups of heads are chosen by; whether chunks that need no
-    others' rows are launched before the rest: not where launches cost more than that hides; and seconds of a layer
-    forward, with launches and what of travel isn't hidden."""
+    others' rows are launched before the rest: not where launches cost more than that hides; the same of the backward
+    pass; and seconds of a layer forward, with launches and what of travel isn't hidden."""
 
     figures: Figures
     times: Times
     local_first: bool
+    times_back: Times
+    local_first_back: bool
     exposed: float
 
 
@@ -101,12 +103,13 @@ def outcome(load: Load, owners: Owners, machine: Machine) -> Outcome:
     """What plans say."""
     found, local = figures(load, owners, machine), local_chunks(load.needs, owners)
     together = _times(load, owners, machine, found, np.zeros_like(local))
-    exposed = together.best(load.heads)[1]
-    if not local.any():
-        return Outcome(found, together, True, exposed)
-    apart = _times(load, owners, machine, found, local)
-    first = apart.best(load.heads)[1]
-    return Outcome(found, apart, True, first) if first <= exposed else Outcome(found, together, False, exposed)
+    apart = _times(load, owners, machine, found, local) if local.any() else together
+    first, first_back = (
+        apart is together or apart.best(load.heads, back=back)[1] <= together.best(load.heads, back=back)[1]
+        for back in (False, True)
+    )
+    times, times_back = (apart if is_first else together for is_first in (first, first_back))
+    return Outcome(found, times, first, times_back, first_back, times.best(load.heads)[1])
 
 
 def _times(load: Load, owners: Owners, machine: Machine, found: Figures, local: NDArray[np.bool_]) -> Times:

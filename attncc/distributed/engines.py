@@ -29,6 +29,7 @@ Tensor = Any
 Prepared = Any  # moves whose targets are known; their source may lie elsewhere each time
 _WORD = 2**32
 _UNIFIED = 4  # CUmemorytype: any address
+_NO_TIME = 2  # CU_EVENT_DISABLE_TIMING
 _ORDERED = "x86_64", "amd64"  # processors whose writes are seen in their order
 _ADDRESS, _COUNT, _SIZE = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_size_t
 
@@ -134,7 +135,12 @@ class OnDevice:
         )
         self._stream = torch.cuda.Stream(self._device)
         self._raw = self._stream.cuda_stream
-        self._before, self._after = torch.cuda.Event(), torch.cuda.Event()
+        # torch's own would ask for the current stream as an object each time.
+        self._record: Callable[..., int] = api.cuEventRecord
+        self._wait_event: Callable[..., int] = api.cuStreamWaitEvent
+        api.cuEventRecord.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        api.cuStreamWaitEvent.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
+        self._before, self._after = (self._event(api.cuEventCreate) for _ in range(2))
 
     def allocate(self, size: int, group: Any) -> Memory:
         from torch.distributed import _symmetric_memory as symmetric
@@ -154,13 +160,19 @@ class OnDevice:
         copies = [(_Copy.of(move), move.source) for move in found]
         return [(copy, ctypes.addressof(copy), offset) for copy, offset in copies]
 
+    def _event(self, create: Callable[..., int]) -> int:
+        """One for as long as the process lives."""
+        made = ctypes.c_void_p()
+        self._done(create, ctypes.byref(made), _NO_TIME)
+        return made.value or 0
+
     def follow(self) -> None:
-        self._before.record(torch.cuda.current_stream(self._device))
-        self._stream.wait_event(self._before)
+        self._done(self._record, self._before, self._order(copies=False))
+        self._done(self._wait_event, self._raw, self._before, 0)
 
     def join(self) -> None:
-        self._after.record(self._stream)
-        torch.cuda.current_stream(self._device).wait_event(self._after)
+        self._done(self._record, self._after, self._raw)
+        self._done(self._wait_event, self._order(copies=False), self._after, 0)
 
     def copy(self, found: Prepared, source: int) -> None:
         for copy, address, offset in found:
@@ -176,7 +188,7 @@ class OnDevice:
     def _order(self, copies: bool) -> int:
         return self._raw if copies else self._current(self._device.index)
 
-    def _done(self, function: Callable[..., int], *arguments: int) -> None:
+    def _done(self, function: Callable[..., int], *arguments: Any) -> None:
         result = function(*arguments)
         if result:
             self._driver.again(result, self._context, function, *arguments)

@@ -5,8 +5,7 @@ Kernels are persistent: blocks of the next launch wait for a free multiprocessor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -23,10 +22,11 @@ class Lanes:
     def __init__(self, device: Any, *, several: bool) -> None:
         on_gpu = torch.device(device).type == "cuda"
         self._side = _stream_beside(device) if on_gpu and several else None
+        self._event = torch.cuda.Event() if self._side is not None else None
 
     def begin(self, arriving: Arriving, launches: int) -> Turns:
         """The side lane goes on after what is queued. A single launch takes the current stream."""
-        return Turns(arriving, self._side if launches > 1 else None)
+        return Turns(arriving, self._side if launches > 1 else None, self._event)
 
 
 @cache
@@ -37,35 +37,34 @@ def _stream_beside(device: Any) -> Any:
 
 class Turns:
     """Of one call. `arriving`: what its launches wait for, by groups of heads. As a context: the current stream goes on
-    after all launches, also if one fails: what they use is free again then."""
+    after all launches, also if one fails: what they use is free again then.
 
-    def __init__(self, arriving: Arriving, side: Any) -> None:
-        self._arriving, self._side, self._number = arriving, side, -1
-        self._main: Any = None
+    Streams are made current one by one, not as contexts, which ask for the device and its stream each time.
+    """
+
+    def __init__(self, arriving: Arriving, side: Any, event: Any) -> None:
+        self._arriving, self._number, self._event = arriving, -1, event
+        self._streams = () if side is None else (torch.cuda.current_stream(side.device), side)
         self._there: dict[int, Any] = {}  # group: what tells that it is there, in the other lane
         self._known = [-1, -1]  # of each lane the last group that it has waited for
-        if side is not None:
-            side.wait_stream(torch.cuda.current_stream(side.device))
+        self._held: list[Tensor] = []  # what one lane found and the other reads
+        if self._streams:
+            self._follow(1, 0)
 
-    @contextmanager
-    def next(self, group: int | None = None) -> Iterator[None]:
-        """For a launch that needs this group of heads, or own rows alone."""
+    def next(self, group: int | None = None) -> None:
+        """What follows is a launch that needs this group of heads, or own rows alone, and what goes on in its lane."""
         self._number += 1
-        with self._lane():
-            if group is not None:
-                self._wait(group)
-            yield
+        if self._streams:
+            torch.cuda.set_stream(self._streams[self._number % 2])
+        if group is not None:
+            self._wait(group)
 
-    @contextmanager
-    def again(self, *results: Tensor) -> Iterator[None]:
-        """In the lane of the last launch, after what the other has by now, which found these."""
-        with self._lane():
-            if self._side is not None and results:
-                current = torch.cuda.current_stream(self._side.device)
-                current.wait_stream(self._main if current == self._side else self._side)
-                for x in results:
-                    x.record_stream(current)
-            yield
+    def join(self, results: Iterable[Tensor]) -> None:
+        """The lane of the last launch goes on after what the other has by now, which found these."""
+        if self._streams:
+            here = self._number % 2
+            self._held += results
+            self._follow(here, 1 - here)
 
     def reach(self, group: int) -> None:
         """Also where no launch waited for the group: the next exchange begins on all ranks after the same ones."""
@@ -76,26 +75,24 @@ class Turns:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._side is not None:
-            torch.cuda.current_stream(self._side.device).wait_stream(self._side)
+        if self._streams:
+            torch.cuda.set_stream(self._streams[0])
+            self._follow(0, 1)
+        self._held.clear()  # not before: this memory may be another launch's then
 
-    @contextmanager
-    def _lane(self) -> Iterator[None]:
-        if self._side is None or self._number % 2 == 0:
-            yield
-            return
-        self._main = torch.cuda.current_stream(self._side.device)
-        with torch.cuda.stream(self._side):
-            yield
+    def _follow(self, lane: int, other: int) -> None:
+        """A lane goes on after what the other has by now."""
+        self._event.record(self._streams[other])
+        self._streams[lane].wait_event(self._event)
 
     def _wait(self, group: int) -> None:
-        lane = self._number % 2 if self._side is not None else 0
+        lane = self._number % 2 if self._streams else 0
         if group <= self._known[lane]:
             return
         self._known[lane] = group
         if group > self._known[1 - lane]:
             self._arriving.wait(group)
-            if self._side is not None:
-                self._there[group] = torch.cuda.current_stream(self._side.device).record_event()
+            if self._streams:
+                self._there[group] = self._streams[lane].record_event()
         elif group in self._there:
-            torch.cuda.current_stream(self._side.device).wait_event(self._there[group])
+            self._streams[lane].wait_event(self._there[group])

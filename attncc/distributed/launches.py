@@ -12,12 +12,13 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..compiler import CompiledStore
 from ..diagnostics import AttnccError
 from ..first_query import ALIGNMENT, Q_PLACE
 from ..ir import Variant
-from ..problem.call_arguments import Arguments
+from ..problem.call_arguments import Arguments, Given
 from ..problem.inputs import check_positions
 from ..problem.refusal import refused
 from ..runtime.call.backward import run_backward_on_host
@@ -38,7 +39,7 @@ Tensor = Any
 NO_WEIGHT = 1e30  # lse of rows that are no queries: their probabilities are 0
 
 
-class Given(NamedTuple):
+class Saved(NamedTuple):
     """The forward call's operands and results: own rows of q, out and lse; k and v as they were saved."""
 
     q: Tensor
@@ -98,6 +99,17 @@ def _placed(kernel: Kernel, *, packed: bool) -> Kernel:
     return Kernel(store)
 
 
+class _Runs(NamedTuple):
+    """Those whose keys are all `here`, and the `others`, which are launched when theirs have come."""
+
+    here: list[Run]
+    others: list[Run]
+
+    def count(self, arriving: Arriving) -> int:
+        """Launches."""
+        return len(self.here) + len(self.others) * len(arriving.heads)
+
+
 class ByOffset:
     """A launch for each run of own rows and each group of heads.
 
@@ -106,80 +118,94 @@ class ByOffset:
 
     def __init__(self, kernel: Kernel, plan: PlanData, mask: MaskPlan, rank: int, device: Any) -> None:
         self._kernel, variant, packed = kernel, kernel.variant, plan.lengths.packed
+        self._kernels: dict[Any, Kernel] = {}  # of each launch: its form comes again in the next call
         self._cut = dict(cuts(variant, packed=packed))  # axes of inputs along q
         self._of_heads = dict(head_cuts(variant, packed=packed))  # and along heads
         self._placed = any(item.name == Q_PLACE for item in variant.inputs)
-        rows, local = plan.rows(rank), plan.local_rows(rank, mask)
-        step = 1 if variant.dropout is None else ALIGNMENT
+        self._learnable = [item.name for item in variant.inputs if item.learnable]
+        self._drops, self._softmax = variant.dropout is not None, variant.normalize == "softmax"
+        rows, step = plan.rows(rank), 1 if variant.dropout is None else ALIGNMENT
         sequences = plan.sequences(rows) if launched_together(variant, packed=packed) else None
-        runs = [
-            (run_of(plan, own, begin, device, step), local[begin]) for begin, own in neighbours(rows, local, sequences)
-        ]
-        self._here = [run for run, here in runs if here]
-        self._others = [run for run, here in reversed(runs) if not here]  # under causal masks the longest first
+
+        def parts(local: NDArray[np.bool_]) -> _Runs:
+            here, others = list[Run](), list[Run]()
+            for begin, own in neighbours(rows, local, sequences):
+                (here if local[begin] else others).append(run_of(plan, own, begin, device, step))
+            return _Runs(here, others[::-1])  # under causal masks the longest first
+
+        self._runs, self._runs_back = (parts(plan.local_rows(rank, mask, back=back)) for back in (False, True))
         self._lanes = Lanes(device, several=not any(item.learnable for item in variant.inputs))
 
     def forward(self, q: Tensor, arriving: Arriving, options: Options) -> tuple[Tensor, Tensor | None]:
-        softmax = self._kernel.variant.normalize == "softmax"
         whole = Call(q, arriving, options)
         out = torch.empty((*q.shape[:-1], arriving.v.shape[-1]), dtype=q.dtype, device=q.device)
-        lse = whole.new_lse() if softmax else None
-        first = len(arriving.heads) == 1
-        with self._lanes.begin(arriving, self._count(arriving)) as lanes:
+        lse = whole.new_lse() if self._softmax else None
+        first, runs = len(arriving.heads) == 1, self._runs
+        early = whole.early() if runs.here else whole
+        with self._lanes.begin(arriving, runs.count(arriving)) as lanes:
             if first:
-                self._launch_here(lanes, whole, out, lse)
+                self._launch_here(lanes, early, out, lse)
             for number, heads in enumerate(arriving.heads):
                 some = whole.of(heads)
-                for run in self._others:
-                    with lanes.next(number):
-                        self._forward(some, run, out, lse)
+                own_out, own_lse = some.heads_of(out), None if lse is None else some.heads_of(lse, -2)
+                for run in runs.others:
+                    lanes.next(number)
+                    self._forward(some, run, own_out, own_lse)
                 lanes.reach(number)
             if not first:  # a small group is soon there, and these fill what the last one leaves idle
-                self._launch_here(lanes, whole, out, lse)
+                self._launch_here(lanes, early, out, lse)
         return out, lse
 
-    def _launch_here(self, lanes: Turns, whole: Call, out: Tensor, lse: Tensor | None) -> None:
-        for run in self._here:
-            with lanes.next():
-                self._forward(whole.early(), run, out, lse)
-
-    def _count(self, arriving: Arriving) -> int:
-        return len(self._here) + len(self._others) * len(arriving.heads)
+    def _launch_here(self, lanes: Turns, early: Call, out: Tensor, lse: Tensor | None) -> None:
+        for run in self._runs.here:
+            lanes.next()
+            self._forward(early, run, out, lse)
 
     def _forward(self, call: Call, run: Run, out: Tensor, lse: Tensor | None) -> None:
-        cut, more = Cut(run, call.options.axis), dict[str, Any](return_lse=lse is not None)
-        into = cut.inside(call.heads_of(out))
-        if not run.ahead:  # else what is ahead would be written over others' rows
-            more["out"] = into
-        found = self._kernel(cut(call.q), call.k, call.v, **more, **self._arguments(call, run))
+        """Of out and lse these are the call's heads."""
+        cut = Cut(run, call.axis)
+        into = cut.inside(out)
+        # What is ahead would be written over others' rows.
+        given = self._given(call, cut, None if run.ahead else into, return_lse=lse is not None)
+        found = self._kernel_of(call, run).called(given, None)
         own_out, own_lse = found if lse is not None else (found, None)
         if run.ahead:
             into.copy_(cut.without_ahead(own_out))
         if lse is not None:
-            cut.inside_lse(call.heads_of(lse, -2)).copy_(cut.lse_without_ahead(own_lse))
+            cut.inside_lse(lse).copy_(cut.lse_without_ahead(own_lse))
+
+    def _kernel_of(self, call: Call, run: Run) -> Kernel:
+        key = run.begin, run.end, call.heads
+        found = self._kernels.get(key)
+        if found is None:
+            found = self._kernels[key] = self._kernel.sibling()
+        return found
 
     def backward(
-        self, given: Given, arriving: Arriving, back: ToBackward, options: Options, leaving: Leaving, *, repeats: bool
+        self, given: Saved, arriving: Arriving, back: ToBackward, options: Options, leaving: Leaving, *, repeats: bool
     ) -> Found:
         """`repeats`: to the bit in every run.
 
         Runs whose keys are all here go on while rows travel: K and V before the others, their gradients behind them.
         """
-        call, count = Call(given.q, arriving, options), self._count(arriving)
+        call, runs = Call(given.q, arriving, options), self._runs_back
+        count = runs.count(arriving)
+        early = call.early() if runs.here else call
         work = _Backward(given, back, repeats, several=count > 1)
         with self._lanes.begin(arriving, count) as lanes:
-            own: Iterable[tuple[Tensor, Tensor]] = (self._in_lane(lanes, work, call.early(), run) for run in self._here)
+            own: Iterable[tuple[Tensor, Tensor]] = (self._in_lane(lanes, work, early, run) for run in runs.here)
             if not arriving.complete:
                 own = list(own)
             for number, heads in enumerate(arriving.heads):
                 some = call.of(heads)
-                pairs = [self._in_lane(lanes, work, some, run, number) for run in self._others]
+                pairs = [self._in_lane(lanes, work, some, run, number) for run in runs.others]
                 lanes.reach(number)
-                with lanes.again(*(x for pair in pairs[:-1] for x in pair)):
-                    total = Total()
-                    for pair in pairs:
-                        total.add(*pair)
-                    leaving.start(number, *total.found(some))
+                if len(pairs) > 1:
+                    lanes.join(x for pair in pairs[:-1] for x in pair)
+                total = Total()
+                for pair in pairs:
+                    total.add(*pair)
+                leaving.start(number, *total.found(some))
             own = list(own)
         for found in own:
             for number, heads in enumerate(arriving.heads):
@@ -189,36 +215,36 @@ class ByOffset:
     def _in_lane(
         self, lanes: Turns, work: _Backward, call: Call, run: Run, group: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        with lanes.next(group):
-            return self._backward(work, call, run)
+        lanes.next(group)
+        return self._backward(work, call, run)
 
     def _backward(self, work: _Backward, call: Call, run: Run) -> tuple[Tensor, Tensor]:
         """dk and dv; adds dq and the gradients of inputs."""
-        cut, given, back = Cut(run, call.options.axis), work.given, work.back
-        found = self._kernel.backward(
+        cut, given, back = Cut(run, call.axis), work.given, work.back
+        dq, dk, dv, *inputs = _gradients(
+            self._kernel_of(call, run),
+            self._given(call, cut),
             cut(call.heads_of(back.dout)),
-            cut(call.q),
-            call.k,
-            call.v,
             None if given.lse is None else cut(call.heads_of(given.out)),
             None if given.lse is None else cut.of_lse(call.heads_of(given.lse, -2), NO_WEIGHT),
-            dlse=None if back.dlse is None else cut.of_lse(call.heads_of(back.dlse, -2), 0),
-            deterministic=work.repeats,
-            **self._arguments(call, run),
+            None if back.dlse is None else cut.of_lse(call.heads_of(back.dlse, -2), 0),
+            work.repeats,
         )
-        work.write_dq(call, cut, found.dq)
-        for name, value in found.inputs.items():
+        work.write_dq(call, cut, dq)
+        for name, value in zip(self._learnable, inputs, strict=True):
             self._add(work.inputs, name, value, run, call)
-        return found.dk, found.dv
+        return dk, dv
 
-    def _arguments(self, call: Call, run: Run) -> dict[str, Any]:
-        """Inputs along q cut to the rows of a run, those along heads to some heads, and where all of these are."""
-        options = call.options
+    def _given(self, call: Call, cut: Cut, out: Tensor = None, *, return_lse: bool = False) -> Given:
+        """The call of one launch: inputs along q cut to the rows of a run, those along heads to some heads, and where
+        all of these are."""
+        options, run = call.options, cut.run
         found = {name: self._own(name, value, run, call) for name, value in options.inputs.items()}
         if self._placed:
             found[Q_PLACE] = run.place if run.packed else run.place.expand(call.q.shape[0], 2).contiguous()
-        given = {"scale": options.scale, "layout": options.layout, **run.arguments, **found}
-        return given if self._kernel.variant.dropout is None else {**given, "seed": options.seed}
+        seed = options.seed if self._drops else None
+        operands = cut(call.q), call.k, call.v, found, options.scale, options.layout, *run.starts
+        return *operands, None, None, run.q_offset, None, None, 0, seed, out, return_lse
 
     def _own(self, name: str, value: Any, run: Run, call: Call) -> Any:
         value = call.heads_of(value, self._of_heads[name]) if name in self._of_heads else value
@@ -233,10 +259,19 @@ class ByOffset:
         own += part
 
 
+def _gradients(kernel: Kernel, call: Given, *back: Any) -> list[Tensor]:
+    """dq, dk, dv, and those of inputs: of a form that is known, or of another."""
+    made = kernel.backward_again(call, *back)
+    if made is not None:
+        return made
+    found = kernel.run_backward(BackwardArguments(Arguments(*call), *back))
+    return [found.dq, found.dk, found.dv, *found.inputs.values()]
+
+
 class _Backward:
     """What launches read, and what they found so far."""
 
-    def __init__(self, given: Given, back: ToBackward, repeats: bool, *, several: bool) -> None:
+    def __init__(self, given: Saved, back: ToBackward, repeats: bool, *, several: bool) -> None:
         self.given, self.back, self.repeats = given, back, repeats
         self.inputs: dict[str, Tensor] = {}
         self.dq = torch.empty_like(given.q) if several else None  # not in a lane: all of them write it
@@ -266,7 +301,7 @@ class OverWhole:
         return out.index_select(options.axis, self._rows), None if lse is None else lse.index_select(-1, self._rows)
 
     def backward(
-        self, given: Given, arriving: Arriving, back: ToBackward, options: Options, leaving: Leaving, *, repeats: bool
+        self, given: Saved, arriving: Arriving, back: ToBackward, options: Options, leaving: Leaving, *, repeats: bool
     ) -> Found:
         """As `ByOffset.backward`."""
         out = None if given.lse is None else self._whole(given.out, options.axis, 0)

@@ -17,7 +17,7 @@ from torch.library import custom_op
 from ..runtime.frameworks.tensor_observer import steers, watched
 from ..runtime.torch.torch_operator import NAMESPACE, no_second_derivative
 from .call_parts import Options
-from .launches import Given, ToBackward
+from .launches import Saved, ToBackward
 
 Tensor = Any
 
@@ -27,12 +27,12 @@ _NUMBERS = 6  # arguments after the tensors of `_CALL`
 
 
 class Results(NamedTuple):
-    """`lse` is empty without softmax; `k` and `v` are unless the backward pass is to have them, at full length."""
+    """`lse` is empty without softmax; `k` and `v` are None unless the backward pass is to have them, at full length."""
 
     out: Tensor
     lse: Tensor
-    k: Tensor
-    v: Tensor
+    k: Tensor | None
+    v: Tensor | None
 
 
 class Found(NamedTuple):
@@ -54,7 +54,7 @@ class Shared(Protocol):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Results: ...
 
-    def backward(self, given: Given, back: ToBackward, options: Options, *, deterministic: bool) -> Found: ...
+    def backward(self, given: Saved, back: ToBackward, options: Options, *, deterministic: bool) -> Found: ...
 
 
 _shared: WeakValueDictionary[str, Shared] = WeakValueDictionary()
@@ -77,7 +77,7 @@ def call(token: str, q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple
     if _has_to_be_operator(q):
         out, lse, _, _ = getattr(torch.ops, NAMESPACE).context_parallel(token, q, k, v, *flat)
         return out, lse
-    out, lse = _Node.apply(token, q, k, v, *flat[1:], *flat[0])
+    out, lse = _apply(token, q, k, v, *flat[1:], *flat[0])
     return out, lse
 
 
@@ -109,7 +109,8 @@ def _options(flat: Sequence[Any]) -> Options:
 )
 def _forward(token: str, q: Tensor, k: Tensor, v: Tensor, *flat: Any) -> tuple[Tensor, ...]:
     with torch.no_grad():
-        return tuple(_shared[token].forward(q, k, v, _options(flat)))
+        found = _shared[token].forward(q, k, v, _options(flat))
+    return tuple(q.new_empty(0) if x is None else x for x in found)
 
 
 @custom_op(  # type: ignore[untyped-decorator]
@@ -125,7 +126,7 @@ def _backward(token: str, dout: Tensor, dlse: Tensor, *saved: Any) -> tuple[Any,
 def _run_backward(token: str, dout: Tensor, dlse: Tensor, *saved: Any) -> tuple[Any, ...]:
     q, k, v, out, lse, deterministic, *flat = saved
     shared, dout = _shared[token], torch.zeros_like(out) if dout is None else dout.contiguous()
-    given = Given(q, k, v, out, lse if shared.softmax else None)
+    given = Saved(q, k, v, out, lse if shared.softmax else None)
     back = ToBackward(dout, dlse.contiguous() if dlse is not None and shared.softmax else None)
     with torch.no_grad():
         return tuple(shared.backward(given, back, _options(flat), deterministic=deterministic))
@@ -137,7 +138,8 @@ class _Node(torch.autograd.Function):  # type: ignore[misc]  # torch's types are
     @staticmethod
     def forward(ctx: Any, token: str, q: Tensor, k: Tensor, v: Tensor, *flat: Any) -> tuple[Tensor, Tensor]:
         rest, tensors = flat[:_NUMBERS], list(flat[_NUMBERS:])
-        results = Results(*_shared[token].forward(q, k, v, _options((tensors, *rest))))
+        # Detached, since launches know a form of q: the same with and without gradients.
+        results = _shared[token].forward(q.detach(), k, v, _options((tensors, *rest)))
         _keep(ctx, (token, q, k, v, tensors, *rest), results)
         return results.out, results.lse
 
@@ -146,6 +148,10 @@ class _Node(torch.autograd.Function):  # type: ignore[misc]  # torch's types are
         run = _run_backward if not torch.is_grad_enabled() else _operator_backward
         none, dq, dk, dv, inputs, *_ = _gradients(ctx, dout, dlse, run)
         return none, dq, dk, dv, *[None] * _NUMBERS, *inputs
+
+
+# Without what `torch.autograd.Function` does for transforms first: where any is on, a call is an operator.
+_apply = super(torch.autograd.Function, _Node).apply
 
 
 # -------------------------------------------------------------------- shapes and gradients

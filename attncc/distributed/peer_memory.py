@@ -152,7 +152,8 @@ class PeerMemory:
     """Of one group on one device: it lasts as long as the process, and all plans share it."""
 
     def __init__(self, group: Any, device: Any) -> None:
-        self.engine, self._group = engine_of(device, group), group
+        self.engine, self._group, self._device = engine_of(device, group), group, device
+        self._outbox: Tensor | None = None
         ranks = dist.get_world_size(group)
         self._flag_memory = self.engine.allocate(4 * ranks * _LINE, group)
         self._flags = [Flags(self._flag_memory.addresses, kind * ranks) for kind in range(4)]
@@ -161,6 +162,13 @@ class PeerMemory:
     def rows(self) -> Slots:
         """K and V of full length."""
         return Slots(self.engine, self._group, 2, self._flags[0], self._flags[1])
+
+    def outbox(self, size: int) -> Tensor:
+        """So many bytes of this rank alone that its gradients are copied from, in the turns of `gradients`."""
+        if self._outbox is None or self._outbox.shape[0] < size:
+            with torch.inference_mode(mode=False):
+                self._outbox = torch.empty(size, dtype=torch.uint8, device=self._device)
+        return self._outbox
 
     @cached_property
     def gradients(self) -> Slots:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,8 +19,8 @@ from .engines import Prepared
 from .moves import Move, moves
 from .peer_memory import PeerMemory, Turn
 from .plan_data import MaskPlan, PlanData, Rows
-from .row_runs import MOST_RUNS, RowRuns, copy, others
-from .transport import Exchange, Fetched, Pair, Parts, WayBack, of_sender, with_rows
+from .row_runs import LARGE, MOST_RUNS, WORD, RowRuns, has_words, others
+from .transport import Exchange, Fetched, Pair, Parts, WayBack, fill, of_sender, with_rows
 
 Tensor = Any
 _ALIGNMENT = 1024  # bytes: V begins at a multiple behind K
@@ -27,35 +28,63 @@ _MOST_FORMS = 256  # of calls, whose moves are kept
 _numbers = itertools.count()
 
 
-class _Form(NamedTuple):
-    """What moves depend on, the addresses of what is sent apart."""
+class _Own:
+    """Where own rows of k or v go, by run: of tensors of one form. Large ones are copied by words of 16 bytes."""
 
-    place: int
-    shapes: tuple[Any, ...]
-    strides: tuple[Any, ...]
-    dtype: Any
-    heads: tuple[Heads, ...]
+    def __init__(self, x: Tensor, whole: Tensor, rows: RowRuns, axis: int) -> None:
+        self._by_words = x.numel() >= LARGE and has_words(x) and has_words(whole)
+        whole = whole.view(WORD) if self._by_words else whole
+        self._rows, self._axis, self._whole = rows, axis, whole
+        self._sizes = [end - begin for begin, end in rows.runs]
+        self._parts = [whole.narrow(axis, begin, end - begin) for begin, end in rows.runs]
+
+    def write(self, x: Tensor) -> None:
+        x = x.view(WORD) if self._by_words else x
+        if len(self._parts) == 1:
+            self._parts[0].copy_(x)
+        elif len(self._parts) > MOST_RUNS:
+            self._rows.write(self._whole, self._axis, x)
+        else:
+            for into, rows in zip(self._parts, x.split(self._sizes, self._axis), strict=True):
+                into.copy_(rows)
 
 
 class _Whole(NamedTuple):
-    """K and V of full length, and own rows of either in them, by run."""
+    """K and V of full length, and where own rows of either lie in them."""
 
     pair: Pair
-    own: tuple[list[Tensor], list[Tensor]]
+    own: tuple[_Own, _Own]
 
-
-class _Alone(NamedTuple):
-    """Own rows, and zeros: of k and v of these shapes, in this type."""
-
-    of: tuple[Any, ...]
-    whole: _Whole
+    def write(self, k: Tensor, v: Tensor) -> None:
+        self.own[0].write(k)
+        self.own[1].write(v)
 
 
 class _Fetch(NamedTuple):
-    """Of one form: what lies in the slot, and what goes to whom of which heads."""
+    """In one slot: what lies there, and what goes to whom of which heads."""
 
     whole: _Whole
     sent: list[list[tuple[int, Prepared, Prepared]]]  # of each group of heads: receiver, moves of k, of v
+
+
+class _Form:
+    """What moves of K and V depend on, the addresses of what is sent apart; by slot what goes there."""
+
+    def __init__(self, k: Tensor, v: Tensor, rows: int, row_bytes: tuple[int, int], user: Any) -> None:
+        self.row_bytes, self.user = sum(row_bytes), user
+        of_k, of_v = (rows * size for size in row_bytes)
+        second = -(-of_k // _ALIGNMENT) * _ALIGNMENT
+        self.begins, self.size = (0, second), second + of_v  # where K and V begin in a slot, and the bytes of both
+        self.slots: dict[int, _Fetch] = {}
+        self.early: _Whole | None = None  # own rows, and zeros
+
+
+class _Group(NamedTuple):
+    """Gradients of some heads: `parts` of others' rows, by owner, what sends them, and those that come, by finder."""
+
+    parts: list[Pair]
+    sent: list[tuple[int, Prepared]]  # owner, moves
+    found: list[Pair]
 
 
 class PeerExchange(Exchange):
@@ -70,9 +99,8 @@ class PeerExchange(Exchange):
         super().__init__(plan, mask, group, axis, device)
         self._memory, self.engine = memory, memory.engine
         self._number, ranks = next(_numbers), range(dist.get_world_size(group))
-        self._forms: dict[_Form, Any] = {}
-        self._has_early = bool(plan.local_rows(self.rank, mask).any())
-        self._alone: _Alone | None = None
+        self._forms: dict[Any, _Form] = {}
+        self._ways: dict[Any, list[_Group]] = {}
         coming = [run for rows in self.first.coming for run in rows.runs]
         self._unneeded = RowRuns(others([*self._own.runs, *coming], self._rows), device)
         # Where rows that go to each rank lie here and there, and how many rows of each owner each rank gets.
@@ -91,65 +119,66 @@ class PeerExchange(Exchange):
         if self.first.idle or self.engine.is_recorded():
             return super().fetch(k, v, heads)
         k, v = (x if x.stride(-1) == 1 and 0 not in x.stride() else x.contiguous() for x in (k, v))
-        begins, size = self._layout(k, v)
-        turn, engine = self._memory.rows.take(size), self.engine
-        form = _Form(turn.place, (k.shape, v.shape), (k.stride(), v.stride()), k.dtype, tuple(heads))
-        found = self._forms.get(form) or self._known(form, self._fetch(form, turn, k, v, begins))
+        form, engine = self._form(k, v, heads), self.engine
+        turn = self._memory.rows.take(form.size)
+        found = form.slots.get(turn.place)
+        if found is None:
+            found = form.slots[turn.place] = self._fetch(form, turn, k, v, heads)
         engine.follow()
         for number, of_group in enumerate(found.sent):
-            for receiver, *both in of_group:
+            for receiver, of_k, of_v in of_group:
                 turn.before_copy(receiver)
-                for prepared, x in zip(both, (k, v), strict=True):
-                    engine.copy(prepared, x.data_ptr())
+                engine.copy(of_k, k.data_ptr())
+                engine.copy(of_v, v.data_ptr())
                 turn.copied(receiver, number)
-        if not turn.is_mine((self._number, k.shape, v.shape, k.dtype)):
+        if not turn.is_mine(form.user):
             for x in found.whole.pair:  # nobody writes there as long as these tensors have the slot
                 self._unneeded.zero(x, self.axis)
-        self._write_own(found.whole, k, v)
-        early = self._own_alone(k, v) if self._has_early else None
-        self.first.count(self._row_bytes(k) + self._row_bytes(v))
+        found.whole.write(k, v)
+        self.first.count(form.row_bytes)
 
         def arrive(group: int) -> None:
             for sender in self._senders:
                 turn.arrived(sender, group)
 
         whole_k, whole_v = found.whole.pair
+        early = partial(self._own_alone, form, k, v)
         return Fetched(whole_k, whole_v, heads, arrive, done=turn.done, early=early, sent=(k, v))
 
-    def _layout(self, k: Tensor, v: Tensor) -> tuple[tuple[int, int], int]:
-        """Where K and V begin in a slot, and the bytes of both."""
-        of_k, of_v = (self._rows * self._row_bytes(x) for x in (k, v))
-        second = -(-of_k // _ALIGNMENT) * _ALIGNMENT
-        return (0, second), second + of_v
+    def _form(self, k: Tensor, v: Tensor, heads: Sequence[Heads]) -> _Form:
+        """That of k and v: also of where they lie in memory, as far as copies by words depend on it."""
+        places = tuple(x.storage_offset() * x.element_size() % WORD.itemsize for x in (k, v))
+        key = k.shape, v.shape, k.stride(), v.stride(), k.dtype, places, tuple(heads)
+        form = self._forms.get(key)
+        if form is None:
+            if len(self._forms) >= _MOST_FORMS:
+                self._forms.clear()
+            user, row_bytes = (self._number, k.shape, v.shape, k.dtype), (self._row_bytes(k), self._row_bytes(v))
+            form = self._forms[key] = _Form(k, v, self._rows, row_bytes, user)
+        return form
 
     def _row_bytes(self, x: Tensor) -> int:
         return int(x.numel() // self._count * x.element_size())
 
-    def _known(self, form: _Form, made: Any) -> Any:
-        if len(self._forms) >= _MOST_FORMS:
-            self._forms.clear()
-        self._forms[form] = made
-        return made
-
-    def _fetch(self, form: _Form, turn: Turn, k: Tensor, v: Tensor, begins: tuple[int, int]) -> _Fetch:
+    def _fetch(self, form: _Form, turn: Turn, k: Tensor, v: Tensor, heads: Sequence[Heads]) -> _Fetch:
         with torch.inference_mode(mode=False):
             memory = turn.own
             whole = [
                 memory.narrow(0, begin, self._rows * self._row_bytes(x))
                 .view(x.dtype)
                 .view(with_rows(x, self.axis, self._rows))
-                for x, begin in zip((k, v), begins, strict=True)
+                for x, begin in zip((k, v), form.begins, strict=True)
             ]
-            own = self._with_own((whole[0], whole[1]))
+            own = self._with_own(k, v, (whole[0], whole[1]))
         engine, sent = self.engine, []
-        for some in form.heads:
+        for some in heads:
             of_group = []
             for receiver, going in enumerate(self._going):
                 if going:
                     at = turn.addresses[receiver]
                     both = [
                         engine.prepared(self._moves(x, into, some, going, at + begin))
-                        for x, into, begin in zip((k, v), whole, begins, strict=True)
+                        for x, into, begin in zip((k, v), whole, form.begins, strict=True)
                     ]
                     of_group.append((receiver, both[0], both[1]))
             sent.append(of_group)
@@ -170,31 +199,23 @@ class PeerExchange(Exchange):
             found += moves(shape, x.stride(), whole.stride(), size, offsets)
         return found
 
-    def _own_alone(self, k: Tensor, v: Tensor) -> Pair:
+    def _own_alone(self, form: _Form, k: Tensor, v: Tensor) -> Pair:
         """Own rows and zeros, for launches that begin before others' rows have come: tiles at the edge of what they
         need hold those. In the slot they are of an earlier call until then, perhaps of another type, and a NaN among
         them isn't 0 when multiplied by 0.
         """
-        of = k.shape, v.shape, k.dtype
-        if self._alone is None or self._alone.of != of:
+        if form.early is None:
+            for other in self._forms.values():
+                other.early = None  # one at a time: they take as much memory as a slot
             with torch.inference_mode(mode=False):
-                self._alone = _Alone(of, self._with_own((self._whole(k), self._whole(v))))
+                form.early = self._with_own(k, v, (self._whole(k), self._whole(v)))
         else:
-            self._write_own(self._alone.whole, k, v)
-        return self._alone.whole.pair
+            form.early.write(k, v)
+        return form.early.pair
 
-    def _with_own(self, pair: Pair) -> _Whole:
-        own = [[x.narrow(self.axis, begin, end - begin) for begin, end in self._own.runs] for x in pair]
-        return _Whole(pair, (own[0], own[1]))
-
-    def _write_own(self, into: _Whole, k: Tensor, v: Tensor) -> None:
-        for x, whole, own in zip((k, v), into.pair, into.own, strict=True):
-            if len(own) > MOST_RUNS:
-                self._own.write(whole, self.axis, x)
-                continue
-            sizes = [end - begin for begin, end in self._own.runs]
-            for rows, part in zip(own, x.split(sizes, self.axis), strict=True):
-                copy(rows, part)
+    def _with_own(self, k: Tensor, v: Tensor, pair: Pair) -> _Whole:
+        of_k, of_v = (_Own(x, whole, self._own, self.axis) for x, whole in zip((k, v), pair, strict=True))
+        return _Whole(pair, (of_k, of_v))
 
     # ------------------------------------------------------------ gradients
 
@@ -203,9 +224,36 @@ class PeerExchange(Exchange):
             return super()._way_back(own, heads, dtype)
         return _PeerWay(self, own, tuple(heads), dtype)
 
-    def take_inbox(self, own: Pair, dtype: Any) -> Turn:
+    def way(self, own: Pair, heads: tuple[Heads, ...], dtype: Any) -> tuple[Turn, list[_Group]]:
+        """The next turn of the inbox, and by groups of heads what goes and comes."""
+        item, elements = dtype.itemsize, self._elements(own)
         most = max(sum(counts) for counts in self._counts)
-        return self._memory.gradients.take(most * self._elements(own) * dtype.itemsize)
+        turn = self._memory.gradients.take(most * elements * item)
+        outbox = self._memory.outbox(sum(rows.count for rows in self.first.coming) * elements * item)
+        key = turn.place, outbox.data_ptr(), own[0].shape, own[1].shape, heads, dtype
+        found = self._ways.get(key)
+        if found is None:
+            if len(self._ways) >= _MOST_FORMS:
+                self._ways.clear()
+            with torch.inference_mode(mode=False):
+                found = self._ways[key] = self._groups(turn, outbox, own, heads, dtype)
+        return turn, found
+
+    def _groups(self, turn: Turn, outbox: Tensor, own: Pair, heads: tuple[Heads, ...], dtype: Any) -> list[_Group]:
+        found, begin, at = list[_Group](), 0, outbox.data_ptr()
+        for some in heads:
+            of_heads, sent = self.of_heads(own, some), []
+            parts = Parts(self.first.coming, of_heads, self.axis, dtype, outbox.narrow(0, begin, len(outbox) - begin))
+            for owner, size in enumerate(parts.sizes):
+                if size:
+                    target = turn.addresses[owner] + self._place(owner, self.rank, own, some) * dtype.itemsize
+                    sent.append((owner, self.engine.prepared(list(moves([size], [1], [1], 1, (at + begin, target))))))
+                begin += size
+            place = self._place(self.rank, 0, own, some) * dtype.itemsize
+            inbox = turn.own.narrow(0, place, len(turn.own) - place)
+            comes = Parts(self.first.going, of_heads, self.axis, dtype, inbox)
+            found.append(_Group(parts.parts, sent, comes.parts))
+        return found
 
     def _elements(self, own: Pair) -> int:
         """Of a row of K and V."""
@@ -215,7 +263,7 @@ class PeerExchange(Exchange):
         of_head = self._elements(own) // own[0].shape[self._head_axis]
         self.first.count(of_head * (heads[1] - heads[0]) * dtype.itemsize, back=True)
 
-    def place_in_inbox(self, owner: int, finder: int, own: Pair, heads: Heads) -> int:
+    def _place(self, owner: int, finder: int, own: Pair, heads: Heads) -> int:
         """Where what one rank found for another begins, in elements: the first heads first, of each the first rank."""
         of_head = self._elements(own) // own[0].shape[self._head_axis]
         counts = self._counts[owner]
@@ -227,39 +275,25 @@ class _PeerWay:
 
     def __init__(self, exchange: PeerExchange, own: Pair, heads: tuple[Heads, ...], dtype: Any) -> None:
         self._exchange, self._own, self._heads, self._dtype = exchange, own, heads, dtype
-        self._turn = exchange.take_inbox(own, dtype)
-        self._sent: list[Parts] = []  # until they were copied
+        self._turn, self._groups = exchange.way(own, heads, dtype)
 
     def begin(self, group: int, whole: Pair) -> Callable[[], list[Pair]]:
-        exchange, turn, heads = self._exchange, self._turn, self._heads[group]
-        hop, engine, rank = exchange.first, exchange.engine, exchange.rank
-        parts = Parts(hop.coming, whole, exchange.axis, self._dtype)
-        parts.fill(hop.coming, whole, exchange.axis)
-        self._sent.append(parts)
+        exchange, turn, engine = self._exchange, self._turn, self._exchange.engine
+        of_group = self._groups[group]
+        fill(of_group.parts, exchange.first.coming, whole, exchange.axis)
         engine.follow()
-        begin = 0
-        for owner, size in enumerate(parts.sizes):
-            if size:
-                place = exchange.place_in_inbox(owner, rank, self._own, heads) * self._dtype.itemsize
-                turn.before_copy(owner)
-                found = moves([size], [1], [1], 1, (begin, turn.addresses[owner] + place))
-                engine.copy(engine.prepared(list(found)), parts.flat.data_ptr())
-                turn.copied(owner, group)
-            begin += size
-        exchange.count_back(self._own, heads, self._dtype)
-        return lambda: self._arrived(group, whole)
+        for owner, prepared in of_group.sent:
+            turn.before_copy(owner)
+            engine.copy(prepared, 0)
+            turn.copied(owner, group)
+        exchange.count_back(self._own, self._heads[group], self._dtype)
+        return lambda: self._arrived(group)
 
-    def _arrived(self, group: int, whole: Pair) -> list[Pair]:
-        exchange, heads = self._exchange, self._heads[group]
-        begin = exchange.place_in_inbox(exchange.rank, 0, self._own, heads) * self._dtype.itemsize
-        for finder, rows in enumerate(exchange.first.going):
+    def _arrived(self, group: int) -> list[Pair]:
+        for finder, rows in enumerate(self._exchange.first.going):
             if rows.count:
                 self._turn.arrived(finder, group)
-        own = exchange.of_heads(self._own, heads)
-        memory = self._turn.own
-        inbox = memory.narrow(0, begin, memory.shape[0] - begin)
-        return Parts(exchange.first.going, own, exchange.axis, self._dtype, inbox).parts
+        return self._groups[group].found
 
     def done(self) -> None:
         self._turn.done()
-        self._sent.clear()

@@ -47,6 +47,7 @@ class MaskPlan:
     passed: tuple[tuple[Received, ...], ...]
     local: tuple[bool, ...]  # of each chunk of q: its rank owns all rows that it needs
     local_first: bool  # these are launched before rows of others have come
+    local_first_back: bool  # in the backward pass
     compute: tuple[float, ...]
     from_node: tuple[int, ...]
     from_others: tuple[int, ...]
@@ -116,9 +117,10 @@ class PlanData:
         each = total // self.chunks
         return np.asarray((self.chunks_of(rank)[:, None] * each + np.arange(each)).ravel())
 
-    def local_rows(self, rank: int, mask: MaskPlan) -> NDArray[np.bool_]:
-        """Of each own row of q whether it is computed before rows of other ranks have come."""
-        local = np.asarray(mask.local) & (mask.local_first or not any(mask.receives))
+    def local_rows(self, rank: int, mask: MaskPlan, *, back: bool = False) -> NDArray[np.bool_]:
+        """Of each own row of q whether it is computed before rows of other ranks have come, in either pass."""
+        first = mask.local_first_back if back else mask.local_first
+        local = np.asarray(mask.local) & (first or not any(mask.receives))
         return np.repeat(local[self.chunks_of(rank)], self.lengths.q_rows // self.chunks)
 
     def positions(self, rank: int) -> NDArray[np.int64]:

@@ -153,11 +153,11 @@ def _mask_plan(
     mask: tuple[Variant, Mapping[str, Any]], load: Load, outcome: Outcome, owners: Owners, machine: Machine
 ) -> MaskPlan:
     variant, inputs = mask
-    found, times, local_first, exposed = outcome
+    found, times, local_first, times_back, local_first_back, exposed = outcome
     same, size = machine.same_node, load.row_bytes
     receives, passed = routes(load.needs, owners, machine).runs()
     read = reads(variant, *(keep.condition for keep in variant.keeps))
-    groups, groups_back = (times.best(load.heads, back=back)[0] for back in (False, True))
+    groups, groups_back = times.best(load.heads)[0], times_back.best(load.heads, back=True)[0]
     return MaskPlan(
         variant.name,
         key_of(variant),
@@ -167,6 +167,7 @@ def _mask_plan(
         _received(passed, load.needs, machine.ranks),
         tuple(local_chunks(load.needs, owners).tolist()),
         local_first,
+        local_first_back,
         tuple(found.compute.tolist()),
         tuple((np.where(same, found.rows, 0).sum(axis=1) * size).tolist()),
         tuple((np.where(same, 0, found.rows).sum(axis=1) * size).tolist()),

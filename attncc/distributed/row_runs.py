@@ -13,7 +13,7 @@ from .plan_data import Rows
 
 Tensor = Any
 
-_WORD, _LARGE = torch.complex128, 1 << 19  # elements
+WORD, LARGE = torch.complex128, 1 << 19  # elements
 
 MOST_RUNS = 8  # copies that take less time than one gather, which reads an index and no wide words
 
@@ -36,7 +36,7 @@ class RowRuns:
             into.copy_(x.index_select(axis, self._index))
             return
         for begin, end, place in self.places:
-            copy(into.narrow(axis, place, end - begin), x.narrow(axis, begin, end - begin))
+            copy(part(into, axis, place, end - begin), part(x, axis, begin, end - begin))
 
     def write(self, x: Tensor, axis: int, rows: Tensor) -> None:
         """The inverse."""
@@ -44,7 +44,7 @@ class RowRuns:
             x.index_copy_(axis, self._index, rows.to(x.dtype))
             return
         for begin, end, place in self.places:
-            copy(x.narrow(axis, begin, end - begin), rows.narrow(axis, place, end - begin))
+            copy(part(x, axis, begin, end - begin), part(rows, axis, place, end - begin))
 
     def add(self, x: Tensor, axis: int, rows: Tensor) -> None:
         """Adds to these rows of `x`, in its type. No row is there twice, so sums don't depend on an order."""
@@ -52,7 +52,7 @@ class RowRuns:
             x.index_add_(axis, self._index, rows.to(x.dtype))
             return
         for begin, end, place in self.places:
-            x.narrow(axis, begin, end - begin).add_(rows.narrow(axis, place, end - begin))
+            part(x, axis, begin, end - begin).add_(part(rows, axis, place, end - begin))
 
     def add_to(self, into: Tensor, x: Tensor, axis: int) -> None:
         """Adds these rows of `x` to `into`, which has them alone."""
@@ -60,7 +60,7 @@ class RowRuns:
             into.add_(x.index_select(axis, self._index))
             return
         for begin, end, place in self.places:
-            into.narrow(axis, place, end - begin).add_(x.narrow(axis, begin, end - begin))
+            part(into, axis, place, end - begin).add_(part(x, axis, begin, end - begin))
 
     def read_sum(self, x: Tensor, y: Tensor, axis: int, into: Tensor) -> None:
         """Copies the sum of these rows of two tensors to `into`. It is rounded once, to the type of `into`."""
@@ -69,8 +69,8 @@ class RowRuns:
             return
         for begin, end, place in self.places:
             length = end - begin
-            own = into.narrow(axis, place, length)
-            torch.add(x.narrow(axis, begin, length), y.narrow(axis, begin, length), out=own)
+            own = part(into, axis, place, length)
+            torch.add(part(x, axis, begin, length), part(y, axis, begin, length), out=own)
 
     def zero(self, x: Tensor, axis: int) -> None:
         if len(self.runs) > MOST_RUNS:
@@ -86,19 +86,24 @@ class RowRuns:
         return [(begin, end, place) for (begin, end), place in zip(self.runs, lengths, strict=False)]
 
 
+def part(x: Tensor, axis: int, begin: int, length: int) -> Tensor:
+    """`x.narrow(axis, begin, length)`; x itself where that is all of it, since a view takes the host's time."""
+    return x if length == x.shape[axis] else x.narrow(axis, begin, length)
+
+
 def copy(into: Tensor, x: Tensor) -> None:
     """`into.copy_(x)`. torch copies parts of tensors by element: large ones go by 16 bytes, half the time of two."""
-    if x.numel() >= _LARGE and x.dtype == into.dtype and _has_words(x) and _has_words(into):
-        into, x = into.view(_WORD), x.view(_WORD)
+    if x.numel() >= LARGE and x.dtype == into.dtype and has_words(x) and has_words(into):
+        into, x = into.view(WORD), x.view(WORD)
     into.copy_(x)
 
 
-def _has_words(x: Tensor) -> bool:
+def has_words(x: Tensor) -> bool:
     """Whether x may be seen as words of 16 bytes."""
     *steps, last = x.stride()
     size = x.element_size()
     lengths = x.shape[-1], x.storage_offset(), *steps
-    return last == 1 and size < _WORD.itemsize and not any(n * size % _WORD.itemsize for n in lengths)
+    return last == 1 and size < WORD.itemsize and not any(n * size % WORD.itemsize for n in lengths)
 
 
 def _joined(runs: Sequence[Rows]) -> list[Rows]:

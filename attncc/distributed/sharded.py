@@ -19,7 +19,7 @@ from ..runtime.torch.recordable import lost_gradient
 from . import operator
 from .agreement import check_alike
 from .call_parts import Heads, Options
-from .launches import Given, ToBackward, launches_of
+from .launches import Saved, ToBackward, launches_of
 from .plan_data import digest_of
 from .planning import Plan
 from .transport import Exchange, Fetched
@@ -161,11 +161,10 @@ class ContextParallel:
         launches = self.launches(q.device)
         with self.exchange(k, options).fetch(k, v, self._heads(k, options, self.mask.groups)) as fetched:
             out, lse = launches.forward(q, fetched, options)
-            empty = [x.new_empty(0) for x in (q, k, v)]
-            kept = fetched.kept() if self.keep_kv else empty[1:]
-        return operator.Results(out.contiguous(), empty[0] if lse is None else lse.contiguous(), *kept)
+            kept = fetched.kept() if self.keep_kv else (None, None)
+        return operator.Results(out.contiguous(), q.new_empty(0) if lse is None else lse.contiguous(), *kept)
 
-    def backward(self, given: Given, back: ToBackward, options: Options, *, deterministic: bool) -> operator.Found:
+    def backward(self, given: Saved, back: ToBackward, options: Options, *, deterministic: bool) -> operator.Found:
         """Gives dK and dV back to their owners. `given` has k and v of own rows, or as they were kept."""
         exchange, k, v = self.exchange(given.k, options), given.k, given.v
         heads = self._heads(k, options, self.mask.groups_back)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -40,12 +41,18 @@ class Fetched:
         arrive: Callable[[int], None] | None,
         *,
         done: Callable[[], None] | None = None,
-        early: Pair | None = None,
+        early: Callable[[], Pair] | None = None,
         sent: Pair | None = None,
     ) -> None:
-        self.k, self.v, self.heads, self.early = k, v, tuple(heads), early or (k, v)
+        self.k, self.v, self.heads = k, v, tuple(heads)
+        self._early = early
         self._arrive, self._done, self._sent = arrive, done, sent  # copies read what is sent until `done`
         self._there = 0  # groups of heads
+
+    @cached_property
+    def early(self) -> Pair:
+        """Made when it is asked for first, before any launch: in the order of the current stream."""
+        return (self.k, self.v) if self._early is None else self._early()
 
     def kept(self) -> Pair:
         """The same for good."""
@@ -89,13 +96,14 @@ class Hop:
         going = [[numbers(rows) for rows in of_sender(receives, other, rank)] for other in range(ranks)]
         self.coming = [RowRuns(of_sender(receives, rank, other), device) for other in range(ranks)]
         self.going = [RowRuns(runs, device) for runs in going]
+        self._rows_sent, self._rows_received = (sum(rows.count for rows in x) for x in (self.going, self.coming))
         self.idle = not any(receives)  # all ranks know it, so none waits for another
         self.bytes_sent = self.bytes_received = 0
         self.numbers, self._group = numbers, group
 
     def count(self, row_bytes: int, *, back: bool = False) -> None:
         """What went over the wire: each row, of so many bytes; `back`: the other way round."""
-        sent, received = (row_bytes * sum(rows.count for rows in each) for each in (self.going, self.coming))
+        sent, received = row_bytes * self._rows_sent, row_bytes * self._rows_received
         self.bytes_sent += received if back else sent
         self.bytes_received += sent if back else received
 
@@ -113,7 +121,7 @@ class Hop:
         sent, received = (Parts(rows, x, axis, dtype) for rows in (going, coming))
         if self.idle:
             return lambda: received.parts
-        sent.fill(going, x, axis)
+        fill(sent.parts, going, x, axis)
         self.bytes_sent += sum(sent.sizes)
         self.bytes_received += sum(received.sizes)
         # As bytes, since gloo doesn't know all types.
@@ -146,10 +154,12 @@ class Parts:
         pieces = iter(self.flat.split([count for of_rank in counts for count in of_rank]))
         self.parts = [(next(pieces).view(k), next(pieces).view(v)) for k, v in shapes]
 
-    def fill(self, rows: Sequence[RowRuns], x: Pair, axis: int) -> None:
-        """Copies these rows of x here."""
-        for some, parts in zip(rows, self.parts, strict=True):
-            for from_, into in zip(x, parts, strict=True):
+
+def fill(parts: Sequence[Pair], rows: Sequence[RowRuns], x: Pair, axis: int) -> None:
+    """Copies these rows of x to where each rank's are."""
+    for some, of_rank in zip(rows, parts, strict=True):
+        if some.count:
+            for from_, into in zip(x, of_rank, strict=True):
                 some.read(from_, axis, into)
 
 

@@ -21,6 +21,7 @@ from .frameworks.arrays import (
 )
 from .frameworks.foreign import handed_back, opened
 from .frameworks.framework import Array, DeviceFramework, HostFramework
+from .store.loaded_kernels import KernelLoader
 from .store.store import Configuration, KernelStore
 from .torch.tokens import BackwardAgain, token_of
 
@@ -39,9 +40,11 @@ class Kernel:
     a GPU copies q, k and v, rows filled up with zeros; out and the gradients are views of such rows, without the zeros.
     """
 
-    def __init__(self, store: KernelStore) -> None:
+    def __init__(self, store: KernelStore, loaders: tuple[KernelLoader, KernelLoader] | None = None) -> None:
+        """`loaders`: of both passes, another kernel's of the same store."""
         self._store = store
-        self._launcher = Launcher(store, self)
+        self._loaders = loaders or (KernelLoader(store), KernelLoader(store, backward=True))
+        self._launcher = Launcher(store, self, self._loaders[0])
         self._appender: Appender | None = None
         self._backward: BackwardLauncher | None = None
         # A call of a form that is known, on a GPU and on the current stream; None for any other. It judges the call's
@@ -53,6 +56,10 @@ class Kernel:
     def store(self) -> KernelStore:
         """Where its plans and machine code are."""
         return self._store
+
+    def sibling(self) -> Kernel:
+        """One with the same machine code that knows a form of call of its own: where forms take turns, each has one."""
+        return Kernel(self._store, self._loaders)
 
     @property
     def variant(self) -> Variant:
@@ -272,7 +279,7 @@ class Kernel:
         from .call.backward_launch import BackwardLauncher
 
         if self._backward is None:
-            self._backward = BackwardLauncher(self._store)
+            self._backward = BackwardLauncher(self._store, self._loaders[1])
         return self._backward
 
     def _run(self, call: Arguments, stream: Any) -> Any:

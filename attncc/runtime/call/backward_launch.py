@@ -40,11 +40,11 @@ class _Known(NamedTuple):
 class BackwardLauncher:
     """Runs the backward calls of one kernel on GPUs. Threads may share it."""
 
-    def __init__(self, store: KernelStore) -> None:
+    def __init__(self, store: KernelStore, loader: KernelLoader | None = None) -> None:
         self._store = store
         self._places = BackwardPlaces(len(store.variant.inputs))
         self._signatures = {item: item.signature(store.variant) for item in store.configurations}
-        self._loader = KernelLoader(store, backward=True)
+        self._loader = loader or KernelLoader(store, backward=True)
         self._readers: dict[DeviceFramework, tuple[Reader, Observer]] = {}
         self._prepared: dict[Any, BackwardPrepared] = {}
         self._last: Key | None = None

@@ -68,11 +68,11 @@ class _Known(NamedTuple):
 class Launcher:
     """Runs the calls of one kernel on GPUs. Threads may share it. `recorder` takes those that torch is to record."""
 
-    def __init__(self, store: KernelStore, recorder: Recorder) -> None:
+    def __init__(self, store: KernelStore, recorder: Recorder, loader: KernelLoader) -> None:
         self._store = store
         self._recorder = recorder
         self._signatures = {item: item.signature(store.variant) for item in store.configurations}
-        self._loader = KernelLoader(store)
+        self._loader = loader
         self._readers: dict[DeviceFramework, Reader] = {}
         self._prepared: dict[Any, Prepared] = {}
         self._last: tuple[Any, Prepared | None] = _NO_CALL

@@ -99,3 +99,13 @@ def test_few_launches_are_worth_more_than_a_little_work() -> None:
     assert max(runs) <= 3
     free = plan(attncc.parse("sliding_window", width=4096), 16384, ranks=2, heads=(32, 8), machine=Machine(2, launch=0))
     assert free.masks[0].exposed <= made.masks[0].exposed
+
+
+def test_passes_choose_on_their_own_whether_local_chunks_go_first() -> None:
+    """Each backward launch counts as six: those of documents hide less than that."""
+    lengths = [3466, 2543, 6428, 3380, 1567, 4600, 10784]
+    made = plan(attncc.parse("causal"), lengths, ranks=2, heads=(32, 8), head_dim=128, batch=None)
+    (mask,) = made.masks
+    assert mask.local_first and not mask.local_first_back
+    early, early_back = ([made.local_rows(rank, mask, back=back).any() for rank in range(2)] for back in (False, True))
+    assert any(early) and not any(early_back)

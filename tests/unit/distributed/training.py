@@ -148,13 +148,19 @@ class _Spied:
     def __init__(self, kernel: Any, events: list[str]) -> None:
         self._kernel, self._events, self.variant = kernel, events, kernel.variant
 
-    def __call__(self, q: Any, *given: Any, **more: Any) -> Any:
-        self._events.append(f"forward {q.shape[2]}")
-        return self._kernel(q, *given, **more)
+    def sibling(self) -> _Spied:
+        return self
 
-    def backward(self, dout: Any, *given: Any, **more: Any) -> Any:
-        self._events.append(f"backward {dout.shape[2]}")
-        return self._kernel.backward(dout, *given, **more)
+    def called(self, given: Any, stream: Any) -> Any:
+        self._events.append(f"forward {given[0].shape[2]}")
+        return self._kernel.called(given, stream)
+
+    def backward_again(self, *given: Any) -> None:
+        """No form is known."""
+
+    def run_backward(self, arguments: Any) -> Any:
+        self._events.append(f"backward {arguments.dout.shape[2]}")
+        return self._kernel.run_backward(arguments)
 
 
 class _Work:

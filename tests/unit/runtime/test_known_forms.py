@@ -47,6 +47,15 @@ def test_pointers_and_numbers_are_those_of_the_call(known: Bench) -> None:
     assert params["cap_value"] == 7.0
 
 
+def test_siblings_have_the_same_machine_code_and_know_forms_of_their_own(known: Bench) -> None:
+    loaded, siblings = len(known.cuda.loaded), [known.kernel.sibling() for _ in range(2)]
+    for _ in range(CALLS):
+        for length, kernel in enumerate(siblings, start=1):
+            kernel(*(FakeArray((1, HEADS, length * Q_LEN, D), "float16") for _ in range(3)), slope=slope(), cap=30.0)
+    assert len(known.cuda.loaded) == loaded
+    assert all(kernel._launcher._known is not None for kernel in siblings)
+
+
 REFUSED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a bool for a number": (lambda given: given.update(cap=True), "A610"),
     "a number for an array": (lambda given: given.update(slope=2.0), "A601"),
