@@ -22,7 +22,6 @@ from ..analysis.mask.key_sets import (
 )
 from ..analysis.mask.shared_tests import ask_for_ids
 from ..analysis.score.distances import by_distance
-from ..analysis.score.factors import ZERO
 from ..analysis.score.score_form import NEAR_SERIES, ScoreForm, distance_form, score_form
 from ..descales import descaled, score_descale, value_descale
 from ..first_query import first_query
@@ -318,7 +317,7 @@ class _Printer:
         form = self.form
         if form is None:
             return "pairs"
-        by_table = form.holds != TRUE and len(form.terms) == 1 and form.step == ZERO and by_distance(form.bias)
+        by_table = form.holds != TRUE and len(form.terms) == 1 and form.degree == 0 and by_distance(form.bias)
         if not by_table or not self.facts.shares_distances:
             return "form"
         return "distances_apart" if form.holds == FALSE else "distances"

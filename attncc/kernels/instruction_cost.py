@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from ..analysis.algebra.algebra import TRUE
 from ..analysis.mask.key_sets import keep_masks
-from ..analysis.mask.shared_tests import ask_for_ids
-from ..analysis.score.factors import ZERO
+from ..analysis.mask.shared_tests import ask_for_ids, in_order
 from ..analysis.score.score_form import ScoreForm, score_form
 from ..ir import Apply, Expr, Load, Local, Symbol, Variant, needs, reads, walk
 from ..operators import OPERATORS
@@ -192,7 +191,7 @@ def is_plain(variant: Variant) -> bool:
     row's scores by a factor and an addend that are the same for all its keys."""
     form = _form(variant)
     scores = not variant.scores or (
-        form is not None and form.holds == TRUE and form.step == ZERO and len(form.terms) == 1
+        form is not None and form.holds == TRUE and form.degree == 0 and len(form.terms) == 1
     )
     return not variant.keeps and scores and variant.dropout is None
 
@@ -201,7 +200,7 @@ def is_plain(variant: Variant) -> bool:
 def slopes(variant: Variant) -> bool:
     """Whether what score lines add grows or falls with the key."""
     form = _form(variant)
-    return form is not None and form.step != ZERO
+    return form is not None and form.degree > 0
 
 
 def gains_by_ping_pong(variant: Variant) -> bool:
