@@ -155,7 +155,7 @@ class _Printer:
         context = structs.context(fields, self.scale(), self.descale())
         leaves = ({"tiles/tile_kind.cuh"} if kind else set()) | ({"score/score_form.cuh"} if form else set())
         leaves |= {key_lines.LEAF, "score/scores_read.cuh"} if score_lines or keep_lines else set()
-        leaves |= {key_lines.LEAF} if keep_sixteen else set()
+        leaves |= {key_lines.ROW_LEAF} if keep_sixteen else set()
         leaves |= {"score/near_factor.cuh"} if self.near_form is not None else set()
         leaves |= {"score/distances.cuh"} if "distances" in self.whole_tile else set()
         if learned:
