@@ -26,7 +26,7 @@ from ..analysis.score.score_form import NEAR_SERIES, ScoreForm, distance_form, s
 from ..descales import descaled, score_descale, value_descale
 from ..first_query import first_query
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
-from ..kernels.instruction_cost import LONG_TEST, looks_up_pairs, test_cost, tests_ids
+from ..kernels.instruction_cost import LONG_TEST, looks_up_pairs, shares_tests, test_cost
 from ..kernels.registry import backward_facts, facts_of
 from ..schedule.plan import KernelPlan
 from ..statements import AXIS_INDEX
@@ -131,7 +131,7 @@ class _Printer:
         keep_entries = self.entries(keep_lines)
         keep = self.keep(asked, keep_lines)
         keep_sixteen = self.keep_sixteen(asked)
-        rows_alike = self.rows_alike(keep, tests)
+        rows_alike = "" if keep_lines else self.rows_alike(keep, tests)
         row_values = self.row_values()
         keep_bits, column_bits = self.all_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
         score_lines = self.score_lines()
@@ -184,7 +184,7 @@ class _Printer:
     def keep_lines(self, tests: Mapping[Keep, Expr]) -> tuple[KeyLine, ...]:
         """The same of the tests of pairs, where these aren't made once for several rows."""
         called = test_cost(self.variant) > LONG_TEST
-        if not self.facts.reads_key_lines or called or tests_ids(self.variant):
+        if not self.facts.reads_key_lines or called or shares_tests(self.variant):
             return ()
         return key_lines.find("Keep", self.variant, {test: keep.span for keep, test in tests.items()}, self.lowering)
 
