@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ..analysis.score.factors import ZERO
 from ..analysis.score.score_form import ScoreForm
-from ..ir import Expr
 from .expressions import Lowering
 from .floats import float_literal
 from .functions import Body, Fields
@@ -14,6 +12,7 @@ from .structs import make_function
 
 _REACH = call("product_reach", 2, cost=8, hint="reach")
 _NAMES = ("linear", "cubic", "quintic", "septic")
+_BIASES = ("RowBias", "SlopedBias", "CurvedBias")  # by their degree in kv_idx
 
 
 def functions(form: ScoreForm, near: ScoreForm | None, lowering: Lowering, fields: Fields) -> str:
@@ -50,10 +49,10 @@ def _factor(form: ScoreForm, lowering: Lowering, fields: Fields, name: str = "sc
 
 
 def _bias(form: ScoreForm, lowering: Lowering, fields: Fields) -> str:
-    parts: list[Expr] = [form.bias, *([] if form.step == ZERO else [form.step])]
-    roots: list[Node] = [fields.interner.intern(lowering.lower(part)) for part in parts]
+    grown = [form.step, form.curve][: form.degree]
+    roots: list[Node] = [fields.interner.intern(lowering.lower(part)) for part in (form.bias, *grown)]
     body = Body(fields, Level.ELEMENT, [(root, None) for root in roots])
     values = ", ".join(body.value(root) for root in roots)
-    kind = "RowBias" if form.step == ZERO else "SlopedBias"
     head = "ScoreBias score_bias(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
-    return f"using ScoreBias = {kind};\n" + make_function(head, [*body.lines, Line(f"return {{{values}}};")])
+    function = make_function(head, [*body.lines, Line(f"return {{{values}}};")])
+    return f"using ScoreBias = {_BIASES[form.degree]};\n{function}"

@@ -17,6 +17,7 @@ from .nodes import Level, Node, leaf
 from .structs import make_function
 
 LEAF = "memory/key_lines.cuh"
+ROW_LEAF = "memory/row_entries.cuh"  # for lanes that take a row each
 _DTYPES = ("bool", "i32", "f16", "bf16", "f32")  # up to a word
 
 
@@ -77,6 +78,12 @@ def code(lines: Sequence[KeyLine], lowering: Lowering, fields: Fields) -> str:
         _method(
             f"bool load_ahead({arguments})", _load_ahead(lines), "Begins to read, if a lane reads pieces of all lines."
         ),
+        _method(
+            f"bool load_words_ahead({arguments})",
+            _load_words(lines),
+            "The same, a word at a time, of entries of 16 or 32 bits.",
+        ),
+        _method(f"void join({arguments})", _each(lines, "{0}.join({1}, kv_first);"), "Between that and `at`."),
         _method(
             f"bool next_to_each_other({arguments}) const",
             _next_to_each_other(lines),
@@ -164,6 +171,17 @@ def _load_ahead(lines: Sequence[KeyLine]) -> Iterator[str]:
     yield from _each(lines, "in_pieces &= {0}.in_pieces({1}, kv_first);")
     yield "if (!__all_sync(~0u, in_pieces)) return false;"
     yield from _each(lines, "{0}.load_pieces({1}, kv_first);")
+    yield "return true;"
+
+
+def _load_words(lines: Sequence[KeyLine]) -> Iterator[str]:
+    if not any(item.of_row for item in lines):
+        yield "return false;  // what all rows share costs few accesses, however it is read"
+        return
+    yield "bool in_words = true;"
+    yield from _each(lines, "in_words &= {0}.in_words({1}, kv_first);")
+    yield "if (!__all_sync(~0u, in_words)) return false;"
+    yield from _each(lines, "{0}.load_in_words({1}, kv_first);")
     yield "return true;"
 
 

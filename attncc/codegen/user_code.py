@@ -22,12 +22,11 @@ from ..analysis.mask.key_sets import (
 )
 from ..analysis.mask.shared_tests import ask_for_ids
 from ..analysis.score.distances import by_distance
-from ..analysis.score.factors import ZERO
 from ..analysis.score.score_form import NEAR_SERIES, ScoreForm, distance_form, score_form
 from ..descales import descaled, score_descale, value_descale
 from ..first_query import first_query
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
-from ..kernels.instruction_cost import LONG_TEST, looks_up_pairs, test_cost, tests_ids
+from ..kernels.instruction_cost import LONG_TEST, looks_up_pairs, shares_tests, test_cost
 from ..kernels.registry import backward_facts, facts_of
 from ..schedule.plan import KernelPlan
 from ..statements import AXIS_INDEX
@@ -132,7 +131,7 @@ class _Printer:
         keep_entries = self.entries(keep_lines)
         keep = self.keep(asked, keep_lines)
         keep_sixteen = self.keep_sixteen(asked)
-        rows_alike = self.rows_alike(keep, tests)
+        rows_alike = "" if keep_lines else self.rows_alike(keep, tests)
         row_values = self.row_values()
         keep_bits, column_bits = self.all_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
         score_lines = self.score_lines()
@@ -156,7 +155,7 @@ class _Printer:
         context = structs.context(fields, self.scale(), self.descale())
         leaves = ({"tiles/tile_kind.cuh"} if kind else set()) | ({"score/score_form.cuh"} if form else set())
         leaves |= {key_lines.LEAF, "score/scores_read.cuh"} if score_lines or keep_lines else set()
-        leaves |= {key_lines.LEAF} if keep_sixteen else set()
+        leaves |= {key_lines.ROW_LEAF} if keep_sixteen else set()
         leaves |= {"score/near_factor.cuh"} if self.near_form is not None else set()
         leaves |= {"score/distances.cuh"} if "distances" in self.whole_tile else set()
         if learned:
@@ -185,7 +184,7 @@ class _Printer:
     def keep_lines(self, tests: Mapping[Keep, Expr]) -> tuple[KeyLine, ...]:
         """The same of the tests of pairs, where these aren't made once for several rows."""
         called = test_cost(self.variant) > LONG_TEST
-        if not self.facts.reads_key_lines or called or tests_ids(self.variant):
+        if not self.facts.reads_key_lines or called or shares_tests(self.variant):
             return ()
         return key_lines.find("Keep", self.variant, {test: keep.span for keep, test in tests.items()}, self.lowering)
 
@@ -318,7 +317,7 @@ class _Printer:
         form = self.form
         if form is None:
             return "pairs"
-        by_table = form.holds != TRUE and len(form.terms) == 1 and form.step == ZERO and by_distance(form.bias)
+        by_table = form.holds != TRUE and len(form.terms) == 1 and form.degree == 0 and by_distance(form.bias)
         if not by_table or not self.facts.shares_distances:
             return "form"
         return "distances_apart" if form.holds == FALSE else "distances"

@@ -103,6 +103,11 @@ class Facts(ABC):
         return False
 
     @property
+    def maxima_may_grow(self) -> bool:
+        """Whether a bias that grows with the key raises maxima ahead of a tile."""
+        return False
+
+    @property
     def keeps_row_values(self) -> bool:
         """Whether what keep lines look up for a row may be kept for all of its pairs."""
         return False

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from ..analysis.algebra.algebra import TRUE
 from ..analysis.mask.key_sets import keep_masks
-from ..analysis.mask.shared_tests import ask_for_ids
-from ..analysis.score.factors import ZERO
+from ..analysis.mask.shared_tests import ask_for_ids, in_order
 from ..analysis.score.score_form import ScoreForm, score_form
 from ..ir import Apply, Expr, Load, Local, Symbol, Variant, needs, reads, walk
 from ..operators import OPERATORS
@@ -141,8 +140,17 @@ def _step(tile: int, column_tiles: int, limit: int) -> int:
 
 @lru_cache(maxsize=64)
 def tests_ids(variant: Variant) -> bool:
-    """Whether keep lines compare ids of queries and keys, such as documents: one test of a key serves many rows."""
+    """Whether keep lines compare ids of queries and keys, such as documents."""
     return ask_for_ids(variant, _tests(variant))
+
+
+@lru_cache(maxsize=64)
+def shares_tests(variant: Variant) -> bool:
+    """Whether one test of a key serves many rows. Where they share no ids, each set of rows would take a round: then a
+    lane reads what lies at its keys, if it lies together, and tests its pairs."""
+    tests = _tests(variant)
+    words = all(_BITS[variant.input(item.input).dtype] <= 32 for item in _loads(variant, tests))
+    return tests_ids(variant) and (in_order(variant, tests) or not (words and _reads_lines(variant, tests)))
 
 
 @lru_cache(maxsize=64)
@@ -173,7 +181,7 @@ def _scores(variant: Variant) -> tuple[Expr, ...]:
 
 def _tested(variant: Variant) -> tuple[Expr, ...]:
     """What the mask has to ask about each pair, in the forward pass."""
-    return () if tests_ids(variant) else _tests(variant)
+    return () if shares_tests(variant) else _tests(variant)
 
 
 @lru_cache(maxsize=64)
@@ -192,7 +200,7 @@ def is_plain(variant: Variant) -> bool:
     row's scores by a factor and an addend that are the same for all its keys."""
     form = _form(variant)
     scores = not variant.scores or (
-        form is not None and form.holds == TRUE and form.step == ZERO and len(form.terms) == 1
+        form is not None and form.holds == TRUE and form.degree == 0 and len(form.terms) == 1
     )
     return not variant.keeps and scores and variant.dropout is None
 
@@ -201,7 +209,7 @@ def is_plain(variant: Variant) -> bool:
 def slopes(variant: Variant) -> bool:
     """Whether what score lines add grows or falls with the key."""
     form = _form(variant)
-    return form is not None and form.step != ZERO
+    return form is not None and form.degree > 0
 
 
 def gains_by_ping_pong(variant: Variant) -> bool:
@@ -248,12 +256,18 @@ def key_line_bits(variant: Variant) -> frozenset[int]:
     Empty where something else is read for each pair, or the rest is long: registers are few then.
     """
     roots = _tested(variant) + (() if _has_form(variant) else _scores(variant))
-    varying = _varying_of(variant, roots)
     loads = _loads(variant, roots)
-    lines = all(_is_key(variant, item.indices[-1]) and varying.isdisjoint(item.indices[:-1]) for item in loads)
-    if not lines or instruction_cost(variant) - (_LOAD - 1) * len(loads) > HOPPER_LOW:
+    if not _reads_lines(variant, roots) or instruction_cost(variant) - (_LOAD - 1) * len(loads) > HOPPER_LOW:
         return frozenset()
     return frozenset(_BITS[variant.input(item.input).dtype] * _of_row(variant, item) for item in loads)
+
+
+def _reads_lines(variant: Variant, roots: tuple[Expr, ...]) -> bool:
+    """Whether all that is read for each pair lies in lines, at kv_idx."""
+    varying = _varying_of(variant, roots)
+    return all(
+        _is_key(variant, item.indices[-1]) and varying.isdisjoint(item.indices[:-1]) for item in _loads(variant, roots)
+    )
 
 
 _BITS = {"bool": 8, "f16": 16, "bf16": 16, "i32": 32, "f32": 32, "i64": 64}

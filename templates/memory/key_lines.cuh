@@ -65,7 +65,11 @@ struct LaneEntries {
     static constexpr int PIECE = EXCHANGED ? 16 : 2 * SIZE;  // bytes that a lane reads at once
     static constexpr int KEYS = PIECE / SIZE;                // in them
 
+    // Whether entries that aren't aligned are read a word at a time: with 32 bits they are words, with 16 parts of two.
+    static constexpr bool IN_WORDS = SIZE > 1, SPLIT = SIZE == 2;
+
     unsigned words[WORDS];
+    unsigned behind;  // the word behind them, where entries are parts of two
 
     /// Whether the entries of the keys from `kv_first` on lie in pieces: next to each other, aligned, none missing.
     static __device__ __forceinline__ bool in_pieces(const KeyLine<Element>& line, int kv_first) {
@@ -78,6 +82,32 @@ struct LaneEntries {
         const unsigned char* own = (const unsigned char*)(line.first + kv_first) + threadIdx.x % 4 * PIECE;
 #pragma unroll
         for (int i = 0; i < 2 * N_TILES / KEYS; ++i) load_piece(i, own + 4 * PIECE * i);
+    }
+
+    /// Whether the words of these keys, aligned or not, may be read: entries lie next to each other, and no word beyond the line.
+    static __device__ __forceinline__ bool in_words(const KeyLine<Element>& line, int kv_first) {
+        return IN_WORDS && line.stride == 1 && kv_first + 8 * N_TILES + 8 * SPLIT <= line.length;
+    }
+
+    /// Begins to read them.
+    __device__ __forceinline__ void load_in_words(const KeyLine<Element>& line, int kv_first) {
+        const unsigned* own = first_word(line, kv_first) + threadIdx.x % 4 * (SPLIT ? 1 : 2);
+#pragma unroll
+        for (int i = 0; i < WORDS; ++i) words[i] = __ldg(own + (SPLIT ? 4 * i : i / 2 * 8 + i % 2));
+        if constexpr (SPLIT) behind = __ldg(own + 4 * WORDS);
+    }
+
+    /// Between `load_in_words` and `at`: where entries are parts of two words, the other one is the next lane's. All lanes must call.
+    __device__ __forceinline__ void join(const KeyLine<Element>& line, int kv_first) {
+        if constexpr (SPLIT) {
+            const unsigned shift = (unsigned)(unsigned long long)(line.first + kv_first) % 4 * 8;
+#pragma unroll
+            for (int i = 0; i < WORDS; ++i) {
+                const unsigned after = i + 1 < WORDS ? words[i + 1] : behind;
+                const unsigned next = __shfl_sync(~0u, threadIdx.x % 4 == 0 ? after : words[i], threadIdx.x + 1, 4);
+                words[i] = __funnelshift_rc(words[i], next, shift);
+            }
+        }
     }
 
     /// Whether pieces that aren't aligned may be read as two aligned ones each: none of them reaches beyond the line.
@@ -141,6 +171,11 @@ struct LaneEntries {
     }
 
 private:
+    /// The word that holds the entry of `kv_first`.
+    static __device__ __forceinline__ const unsigned* first_word(const KeyLine<Element>& line, int kv_first) {
+        return (const unsigned*)((unsigned long long)(line.first + kv_first) & ~3ull);
+    }
+
     /// Bytes of two column tiles: words of two pairs of columns of one tile become words of one pair of both tiles.
     static __device__ __forceinline__ void pair_columns(unsigned (&word)[4]) {
         const unsigned first[2] = {word[0], word[1]}, second[2] = {word[2], word[3]};
@@ -161,31 +196,5 @@ private:
             const unsigned half = __ldg((const unsigned short*)piece);
             words[i / 2] = i % 2 == 0 ? half : words[i / 2] | half << 16;
         }
-    }
-};
-
-/// A lane's entries of a line at 16 keys.
-template <class Element>
-struct RowEntries {
-    static constexpr int SIZE = sizeof(Element), PER_WORD = 4 / SIZE;
-
-    unsigned words[4 * SIZE];
-
-    static __device__ __forceinline__ bool in_pieces(const KeyLine<Element>& line, int kv_first) {
-        const bool aligned = (unsigned)(unsigned long long)(line.first + kv_first) % 16 == 0;
-        return line.stride == 1 && aligned && kv_first + 16 <= line.length;
-    }
-
-    __device__ __forceinline__ RowEntries(const KeyLine<Element>& line, int kv_first) {
-        const uint4* pieces = (const uint4*)(line.first + kv_first);
-#pragma unroll
-        for (int i = 0; i < SIZE; ++i) {
-            const uint4 four = __ldg(pieces + i);
-            words[4 * i] = four.x, words[4 * i + 1] = four.y, words[4 * i + 2] = four.z, words[4 * i + 3] = four.w;
-        }
-    }
-
-    __device__ __forceinline__ auto at(int key) const {
-        return from_bits((const Element*)nullptr, words[key / PER_WORD] >> key % PER_WORD * 8 * SIZE);
     }
 };

@@ -74,6 +74,27 @@ struct SlopedBias {
     __device__ __forceinline__ float at(int columns) const { return fmaf(step, columns, first); }
 
     __device__ __forceinline__ SlopedBias pinned() const { return {opaque_float(first), step}; }
+
+    /// The greatest of what is added up to `columns` keys behind the first.
+    __device__ __forceinline__ float highest(int columns) const { return fmaxf(first, at(columns)); }
+};
+
+/// The interface of RowBias; of degree two in the key.
+struct CurvedBias {
+    float first, step, curve;
+
+    __device__ __forceinline__ CurvedBias exponent(float unit, float offset) const {
+        return {fmaf(first, unit, offset), step * unit, curve * unit};
+    }
+
+    __device__ __forceinline__ float at(float columns) const { return fmaf(fmaf(curve, columns, step), columns, first); }
+
+    __device__ __forceinline__ CurvedBias pinned() const { return {opaque_float(first), step, curve}; }
+
+    __device__ __forceinline__ float highest(int columns) const {
+        const float vertex = fminf(fmaxf(-0.5f * step * fast_reciprocal(curve), 0.0f), columns);  // without one, either end
+        return fmaxf(fmaxf(first, at(columns)), at(vertex));
+    }
 };
 
 /// The products of one row of a lane, half r of a row tile, to exponents; `bias` is that of its first key.

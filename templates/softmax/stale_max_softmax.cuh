@@ -8,8 +8,6 @@ struct Normalizer : RunningMax<M_TILES> {
     using Base = RunningMax<M_TILES>;
     using Base::factor, Base::offset, Base::each_row;  // a row without keys so far has an infinite offset
 
-    static constexpr float LARGE_STEP = 0x1p8f;  // an exponent of it has an error of 2^-17
-
     float row_sum[M_TILES][2] = {};  // of this lane's columns, relative to the maximum
     float tile_sum[M_TILES][2];      // the sums of that tile
     float rescale[M_TILES][2];       // what it makes of earlier sums and outputs
@@ -121,36 +119,29 @@ struct Normalizer : RunningMax<M_TILES> {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
     }
 
-    /// Raises the maxima to the largest exponents of a tile, which become relative to them; `rescale` is what that makes of
-    /// earlier output. False, and nothing is changed, if a row has no maximum yet, or an exponent is so large that it has lost
-    /// digits.
-    template <int N_TILES>
-    __device__ __forceinline__ bool raise(float (&exponents)[M_TILES][N_TILES][4]) {
-        bool small = true;
+    /// Raises maxima ahead of a tile by what rise(m, r) says, an exponent; `before` is what they were.
+    template <class Rise>
+    __device__ __forceinline__ void raise(float (&before)[2], Rise rise) {
         each_row([&](int m, int r) {
-            float peak = NEGATIVE_INFINITY;
-#pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) peak = fmaxf(peak, exponents[m][i / 2][2 * r + i % 2]);
-            rescale[m][r] = fmaxf(quad_max(peak) - Dtype::FIRST, 0.0f);
-            small &= rescale[m][r] <= LARGE_STEP;
+            before[r] = offset[m][r];
+            offset[m][r] -= fmaxf(quad_max(rise(m, r)), 0.0f);
         });
-        if (!__all_sync(~0u, small)) return false;
-        each_row([&](int m, int r) {
-            const float step = rescale[m][r];
-            offset[m][r] -= step;
-            rescale[m][r] = exp2_flushed(-step);
-            row_sum[m][r] *= rescale[m][r];
-#pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) exponents[m][i / 2][2 * r + i % 2] -= step;
-        });
-        return true;
     }
 
-    /// Whether `raise` or `online_softmax_step` moved a maximum of the warp so far that two such steps would take a sum beyond `limit`.
-    __device__ __forceinline__ bool grows(float limit) const {
-        bool any = false;
-        each_row([&](int m, int r) { any |= rescale[m][r] * rescale[m][r] * limit < 1; });
-        return __any_sync(~0u, any);
+    /// Behind the tile's probabilities: whether its maxima serve, so that no sum is beyond `limit`, and none of a row below
+    /// `least`, which would have lost digits. Earlier sums become relative to them, by `rescale`; or they are again what they were.
+    __device__ __forceinline__ bool raised(const float (&before)[2], float limit, float least) {
+        bool weighs = true;
+        each_row([&](int m, int r) {
+            rescale[m][r] = exp2_flushed(offset[m][r] - before[r]);
+            weighs &= quad_max(fmaf(row_sum[m][r], rescale[m][r], tile_sum[m][r])) >= least;
+        });
+        const bool serves = max_still_valid(limit, weighs);
+        each_row([&](int m, int r) {
+            offset[m][r] = serves ? offset[m][r] : before[r];
+            row_sum[m][r] *= serves ? rescale[m][r] : 1.0f;
+        });
+        return serves;
     }
 
     /// Earlier output, relative to the maxima that `online_softmax_step` left.

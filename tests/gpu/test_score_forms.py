@@ -24,6 +24,8 @@ LINES = {
     "cap that is an input": "score = cap[2] * tanh(score / cap[2])",
     "cap and ALiBi": "score = 30 * tanh(score / 30) - slope[h] * (q_pos - kv_idx)",
     "ALiBi": "score = score - slope[h] * (q_pos - kv_idx)",
+    "Gaussian": "score = score - slope[h] / 8 * (q_pos - kv_idx) * (q_pos - kv_idx)",
+    "Gaussian of a window's distance": "score = score - slope[h] * min(abs(q_pos - kv_idx), 60) * abs(q_pos - kv_idx)",
     "rows": "score = -2 * score + rows[b, q_idx] - slope[h]",
     "table": "score = score + table[h, clamp(kv_idx - q_pos, -20, 20) + 20]",
 }

@@ -19,6 +19,13 @@ def ask_for_ids(variant: Variant, tests: Iterable[Expr]) -> bool:
     return any(reads(variant, test) & _OF_ROW for test in tests) and all(_asks_for_ids(variant, test) for test in tests)
 
 
+def in_order(variant: Variant, tests: Iterable[Expr]) -> bool:
+    """Whether what tests look up for a row is declared nondecreasing, as documents are. Then rows near it share ids."""
+    declared = {item.name for item in variant.inputs if item.nondecreasing}
+    parts = walk(*tests, *(item.value for item in needs(variant, *tests)))
+    return all(part.input in declared for part in parts if isinstance(part, Load) and reads(variant, part) & _OF_ROW)
+
+
 def _asks_for_ids(variant: Variant, node: Expr) -> bool:
     symbols = reads(variant, node)
     if not symbols & _OF_ROW:

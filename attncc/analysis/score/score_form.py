@@ -1,15 +1,17 @@
 """Score lines in a form that whole tiles compute cheaply: score · (t₀ + t₁ score² + …) + bias.
 
-The bias is affine in kv_idx: of a lane's share of a tile it takes one evaluation and at most one multiply-add a score,
-nothing at all if it is the same for all keys of a row. Some lines have this form in part: a function such as tanh near
-0, as a polynomial, a table of distances where all pairs of a tile read one entry, and the size of a distance where all
-pairs are on one side of the diagonal. Kernels take it for those blocks of scores, and the exact form for others.
+The bias is a polynomial in kv_idx, of degree two at most: of a lane's share of a tile it takes one evaluation, and a
+multiply-add a score for each degree; nothing at all if it is the same for all keys of a row. Some lines have this form
+in part: a function such as tanh near 0, as a polynomial, a table of distances where all pairs of a tile read one entry,
+and the size of a distance where all pairs are on one side of the diagonal. Kernels take it for those blocks of scores,
+and the exact form for others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ...descales import product_scale
 from ...ir import Apply, Const, Expr, Load, Symbol, Type, Variant, apply, const, walk
@@ -24,7 +26,7 @@ _PAIR_SYMBOLS = frozenset({"score", "kv_idx", "q_idx", "q_pos"})
 
 
 _PIECEWISE = frozenset({"select", "abs", "min", "max"})
-_AFFINE = frozenset({"add", "sub", "neg", "mul", "div", "to_float"})
+_POLYNOMIAL = frozenset({"add", "sub", "neg", "mul", "div", "to_float"})
 # Ints that are the same for all pairs of many tiles: of clamped distances, those far from the diagonal.
 _STEPPED = frozenset({"min", "max", "floordiv", "shr", "select"})
 
@@ -43,12 +45,20 @@ SERIES = {"tanh": Series(0.5, (0.999951, -0.33124442, 0.1137456))}
 NEAR_SERIES = {"tanh": Series(0.24, (0.9999004, -0.32472326))}
 
 
+class Growth(NamedTuple):
+    """By how much an expression grows from kv_idx on: step · keys + curve · keys², as floats."""
+
+    step: Expr = ZERO
+    curve: Expr = ZERO
+
+
 @dataclass(frozen=True)
 class ScoreForm:
     """The final score as product · (terms[0] + terms[1] product² + …) + bias; closed expressions, without lets.
 
     The product is q·k with the sign of the scale: the score is |scale| times it. `terms` are the same for all pairs.
-    `bias` is affine in kv_idx, and grows by `step` from key to key (ZERO: it doesn't depend on the key).
+    `keys` behind kv_idx, `bias` is larger by step · keys + curve · keys² (ZERO: it doesn't depend on the key, or is
+    affine).
     With several terms, the form holds while |argument · product| <= reach. It holds in tiles where `holds`, over the
     tile's ends, is true.
     """
@@ -56,9 +66,15 @@ class ScoreForm:
     terms: tuple[Expr, ...]
     bias: Expr = ZERO
     step: Expr = ZERO
+    curve: Expr = ZERO
     argument: Expr = ZERO
     reach: float = 0
     holds: Expr = TRUE
+
+    @property
+    def degree(self) -> int:
+        """Of the bias, in kv_idx."""
+        return 2 if self.curve != ZERO else int(self.step != ZERO)
 
 
 def score_form(
@@ -74,9 +90,11 @@ def score_form(
     found = former.of(final_score(variant))
     if found is None or not found.terms:
         return None
-    step = former.step(found.bias)
+    growth = former.growth(found.bias)
     holds = same_for_all(variant, block_q, block_kv, former.stepped)
-    return None if step is None or holds is FALSE else replace(found, step=step, holds=holds)
+    if growth is None or holds is FALSE:
+        return None
+    return replace(found, step=growth.step, curve=growth.curve, holds=holds)
 
 
 def distance_form(variant: Variant) -> ScoreForm | None:
@@ -138,11 +156,13 @@ class _Former:
         if a.terms and b.terms:
             return None
         longer = a if a.terms else b
-        return ScoreForm(longer.terms, self.factors.plus(a.bias, b.bias), ZERO, longer.argument, longer.reach)
+        bias = self.factors.plus(a.bias, b.bias)
+        return ScoreForm(longer.terms, bias, argument=longer.argument, reach=longer.reach)
 
     def _times(self, form: ScoreForm, factor: Expr) -> ScoreForm:
         terms = tuple(self.factors.times(term, factor) for term in form.terms)
-        return ScoreForm(terms, self.factors.times(form.bias, factor), ZERO, form.argument, form.reach)
+        bias = self.factors.times(form.bias, factor)
+        return ScoreForm(terms, bias, argument=form.argument, reach=form.reach)
 
     def _series(self, series: Series, inner: ScoreForm) -> ScoreForm | None:
         if len(inner.terms) != 1 or inner.bias != ZERO:
@@ -156,19 +176,19 @@ class _Former:
 
     # ---------------------------------------------------------------- from key to key
 
-    def step(self, expr: Expr) -> Expr | None:
-        """By how much an expression grows with kv_idx, as a float; None where it isn't affine in it."""
+    def growth(self, expr: Expr) -> Growth | None:
+        """Of an expression, from key to key; None where it isn't a polynomial in it, of degree two at most."""
         if "kv_idx" not in _symbols(expr):
-            return ZERO
-        if expr.type is Type.INT and not self.ranges.of(expr).fits(62):  # it might wrap
+            return Growth()
+        if expr.type is Type.INT and not self.ranges.of(expr).fits(63):  # it might wrap
             return None
         if isinstance(expr, Load):
-            return ZERO if all(map(self._is_stepped, expr.indices)) else None
-        if isinstance(expr, Apply) and expr.op in _AFFINE:
-            return self._operator_step(expr)
+            return Growth() if all(map(self._is_stepped, expr.indices)) else None
+        if isinstance(expr, Apply) and expr.op in _POLYNOMIAL:
+            return self._operator_growth(expr)
         if isinstance(expr, Apply) and expr.op in _PIECEWISE:
-            return self._piecewise_step(expr)
-        return const(1.0) if isinstance(expr, Symbol) else None
+            return self._piecewise_growth(expr)
+        return Growth(const(1.0)) if isinstance(expr, Symbol) else None
 
     def _is_stepped(self, index: Expr) -> bool:
         """Whether an index is the same for all keys of a row, or of many tiles."""
@@ -180,23 +200,21 @@ class _Former:
         self.stepped.append(form)
         return True
 
-    def _operator_step(self, expr: Apply) -> Expr | None:
-        steps = [self.step(arg) for arg in expr.args]
-        first, second = steps[0], steps[-1]
+    def _operator_growth(self, expr: Apply) -> Growth | None:
+        grown = [self.growth(arg) for arg in expr.args]
+        first, second = grown[0], grown[-1]
         if first is None or second is None:
             return None
         match expr.op:
-            case "add":
-                return self.factors.plus(first, second)
-            case "sub":
-                return self.factors.plus(first, self.factors.negated(second))
+            case "add" | "sub":
+                return self._sum_of(first, second if expr.op == "add" else self._scaled(second, const(-1.0)))
             case "neg":
-                return self.factors.negated(first)
+                return self._scaled(first, const(-1.0))
             case "mul" | "div":
-                return self._product_step(expr, first, second)
+                return self._product_growth(expr, first, second)
         return first  # of to_float
 
-    def _piecewise_step(self, expr: Apply) -> Expr | None:
+    def _piecewise_growth(self, expr: Apply) -> Growth | None:
         """Of `a if condition else b`, |a|, the larger or smaller of two ints: in tiles where one arm holds for all."""
         *_, last = expr.args
         if expr.op == "select":
@@ -207,12 +225,13 @@ class _Former:
             condition, arms = apply("ge", last, const(0)), [last, apply("neg", last)]
         else:
             condition, arms = apply("ge", *expr.args), [*expr.args][:: 1 if expr.op == "max" else -1]
-        first, second = map(self.step, arms)
+        first, second = map(self.growth, arms)
         if first is None or second is None or not self._seldom_differs(condition):
             return None
         if "kv_idx" in _symbols(condition):
             self.stepped.append(apply("select", condition, const(1), const(0)))
-        return self.factors.choice(condition, first, second)
+        leaf = self.factors.leaf
+        return Growth(*(self.factors.choice(condition, leaf(a), leaf(b)) for a, b in zip(first, second, strict=True)))
 
     def _seldom_differs(self, condition: Expr) -> bool:
         """Whether a condition compares what is affine in the key: few tiles have pairs on both sides."""
@@ -223,16 +242,30 @@ class _Former:
         if condition.op in ("and", "or", "not"):
             return all(map(self._seldom_differs, condition.args))
         before = len(self.stepped)
-        steps = [self.step(arg) for arg in condition.args if arg.type is Type.INT]
+        grown = [self.growth(arg) for arg in condition.args if arg.type is Type.INT]
         del self.stepped[before:]  # what the arms of a comparison are doesn't matter
-        return len(steps) == len(condition.args) and None not in steps
+        affine = [growth for growth in grown if growth is not None and growth.curve == ZERO]
+        return len(affine) == len(condition.args)
 
-    def _product_step(self, expr: Apply, first: Expr, second: Expr) -> Expr | None:
-        grows, other = (first, expr.args[1]) if second == ZERO else (second, expr.args[0])
-        if second != ZERO and (first != ZERO or expr.op == "div"):
-            return None
-        factor = other if other.type is Type.FLOAT else _converted(other)
-        return self.factors.times(grows, factor) if expr.op == "mul" else self.factors.over(grows, factor)
+    def _sum_of(self, first: Growth, second: Growth) -> Growth:
+        return Growth(*map(self.factors.plus, first, second))
+
+    def _scaled(self, growth: Growth, factor: Expr) -> Growth:
+        return Growth(*(self.factors.times(part, factor) for part in growth))
+
+    def _product_growth(self, expr: Apply, first: Growth, second: Growth) -> Growth | None:
+        """Of a * b, and of a / b, where b doesn't grow."""
+        if ZERO not in (first.curve, second.step) or ZERO not in (first.step, second.curve):
+            return None  # a curve times what grows is of degree three
+        plus, times = self.factors.plus, self.factors.times
+        a, b = map(_converted, expr.args)
+        if expr.op == "div":
+            if second != Growth():
+                return None
+            b = self.factors.over(const(1.0), b)
+        step = plus(times(a, second.step), times(b, first.step))
+        curves = plus(times(a, second.curve), times(b, first.curve))
+        return Growth(step, plus(curves, times(first.step, second.step)))
 
 
 def _without_offset(index: Expr) -> Expr:
@@ -246,6 +279,8 @@ def _without_offset(index: Expr) -> Expr:
 
 
 def _converted(expr: Expr) -> Expr:
+    if expr.type is Type.FLOAT:
+        return expr
     return const(float(expr.value)) if isinstance(expr, Const) else apply("to_float", expr)
 
 

@@ -113,7 +113,7 @@ class HopperForward(ForwardFacts):
         from ..instruction_cost import form_terms
 
         timed = self.plan.dtype != "e4m3" and 96 < self.plan.padded_head_dim <= 128
-        return timed and form_terms(self.plan.variant) > 1
+        return timed and form_terms(self.plan.variant) > 1 and not self.maxima_may_grow
 
     @property
     def maximum(self) -> str:
@@ -138,8 +138,8 @@ class HopperForward(ForwardFacts):
 
     @property
     def maxima_may_grow(self) -> bool:
-        """Whether score lines may raise the scores from tile to tile by more than stale maxima leave room for. Those of
-        e4m3 are raised in any case, where need be."""
+        """Whether score lines may raise the scores from tile to tile by more than stale maxima leave room for: these
+        rise by as much then. Those of e4m3 are raised in any case, where need be."""
         from ..instruction_cost import slopes
 
         return self.normalizer == "stale_max_softmax" and self.plan.dtype != "e4m3" and slopes(self.plan.variant)
@@ -262,6 +262,16 @@ class HopperForward(ForwardFacts):
     def stale_max_limit(self) -> str:
         """The largest sum of a tile, as a literal, that stale maxima may leave: fp16 ends at 2^16, e4m3 at 448."""
         return {"fp16": "0x1p15f", "e4m3": "448"}.get(self.plan.dtype, "0x1p40f")
+
+    @property
+    def large_rise(self) -> str:
+        """By what exponent, as a literal, maxima must rise to be raised: half of what stale ones leave room for."""
+        return {"fp16": "7.5f"}.get(self.plan.dtype, "20.0f")
+
+    @property
+    def raised_max_sum(self) -> str:
+        """The least sum of a row, as a literal, that raised maxima may leave: fp16 is off by 2^-25 below 2^-14."""
+        return {"fp16": "0x1p-8f"}.get(self.plan.dtype, "0x1p-40f")
 
     def shared_parts(self) -> Parts:
         """The factors of the size of each part of shared memory. TMA writes whole panels."""

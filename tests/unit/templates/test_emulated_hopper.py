@@ -135,7 +135,7 @@ def test_forms_of_score_lines_follow_the_sizes_of_scores(mask: str) -> None:
 
 @pytest.mark.parametrize("mask", ["", "keep if q_pos >= kv_idx"])
 @pytest.mark.parametrize("slope", [0.3, 0.9, 4, 60, -2])
-@pytest.mark.parametrize("distance", ["kv_idx", "abs(q_pos - kv_idx)"])
+@pytest.mark.parametrize("distance", ["kv_idx", "abs(q_pos - kv_idx)", "(q_pos - kv_idx) * (q_pos - kv_idx) / 64"])
 def test_maxima_that_grow(mask: str, slope: float, distance: str) -> None:
     """From the last tile to the first: by too little for old maxima to be given up in each tile, by much, by more than
     an exponent keeps digits of, and not at all. Rows of some heads have other slopes."""
@@ -143,6 +143,17 @@ def test_maxima_that_grow(mask: str, slope: float, distance: str) -> None:
     plan = plan_of(text, "bf16")
     assert facts_of(plan).maxima_may_grow
     check(plan, Call(*qkv(plan, (1, 2, 390), (1, 2, 384)), inputs={"slope": np.float32([slope, slope / 8])}))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("line", ["score - kv_idx", "score - (kv_idx - 100) * (kv_idx - 90) / 64"])
+def test_maxima_that_score_lines_raise_too_far_or_too_little(dtype: str, line: str) -> None:
+    """Products fall or rise by more than what is added: the sums before must not be lost, and none may overflow."""
+    plan = plan_of(f"attn 1\nvariant sloped {{\nscore = {line}\n}}\n", dtype)
+    q, k, v = qkv(plan, (1, 2, 70), (1, 2, 384))
+    q[..., 0] = 8
+    k[..., 0] = np.repeat([0, 0, -30, 0, 30, -30, -30, 0, 0, -8, -16, 0], 32)
+    check(plan, Call(q, k, v, scale=1.0))
 
 
 @pytest.mark.parametrize("index", ["clamp(kv_idx - q_pos, -50, 40) + 50", "abs(q_pos - kv_idx)"])

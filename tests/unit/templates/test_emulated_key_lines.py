@@ -126,6 +126,18 @@ def test_packed_batches(dtype: str) -> None:
     check(plan, Call(*qkv(plan, (2, 150), (1, 290)), cu=cu, inputs={"x": values(dtype, (2, 290))}))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "order", "lines"), [("i32", "", True), ("i32", " nondecreasing", False), ("i64", "", False)]
+)
+def test_ids_in_no_order_are_compared_pair_by_pair(dtype: str, order: str, lines: bool) -> None:
+    """Where they are in order, rows share a test; and where they are wider than a word."""
+    text = f"attn 1\nvariant grouped {{\ninput x: {dtype}[batch, pos]{order}\nkeep if x[b, q_pos] == x[b, kv_idx]\n}}\n"
+    plan = plan_of(text, "bf16", block_kv=64)
+    assert bool(user_code(plan).keep_entries) == lines
+    ids = np.random.default_rng(4).integers(0, 5, (2, 203)).astype(dtype.replace("i", "int"))
+    check(plan, Call(*qkv(plan, (2, 4, 170), (2, 2, 203)), inputs={"x": np.sort(ids) if order else ids}))
+
+
 def test_scores_beyond_stale_maxima() -> None:
     """Where scores are computed again, their entries are read again."""
     plan = plan_of(text_of("bf16", "head, q, kv", "h, q_idx, kv_idx"), "bf16", block_kv=64)

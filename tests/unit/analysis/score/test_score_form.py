@@ -33,31 +33,51 @@ def form(lines: str) -> ScoreForm | None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "terms", "step"),
+    ("lines", "terms", "step", "curve"),
     [
-        ("score = score + slope[h]", 1, "0.0"),
-        ("score = score + rows[b, q_idx] - log(kv_len)", 1, "0.0"),
-        ("score = score - slope[h] * (q_pos - kv_idx)", 1, "slope[h]"),
+        ("score = score + slope[h]", 1, "0.0", "0.0"),
+        ("score = score + rows[b, q_idx] - log(kv_len)", 1, "0.0", "0.0"),
+        ("score = score - slope[h] * (q_pos - kv_idx)", 1, "slope[h]", "0.0"),
         (
             "let d = 2 * (q_pos - kv_idx) + 1\nscore = (slope[h] * d + score) / 4",
             1,
             "(slope[h] * -0.5)",
+            "0.0",
         ),
-        ("score = -score * slope[h]\nscore = score + kv_idx / cap", 1, "(1.0 / cap)"),
-        ("score = score + rows[b, q_idx] * (kv_idx * h)", 1, "(to_float(h) * rows[b, q_idx])"),
-        ("score = cap * tanh(score / cap)", 3, "0.0"),
-        ("score = 30 * tanh(score / 30) - 7\nscore = score + (kv_idx - q_pos) * slope[h]", 3, "slope[h]"),
+        ("score = -score * slope[h]\nscore = score + kv_idx / cap", 1, "(1.0 / cap)", "0.0"),
+        ("score = score + rows[b, q_idx] * (kv_idx * h)", 1, "(to_float(h) * rows[b, q_idx])", "0.0"),
+        ("score = cap * tanh(score / cap)", 3, "0.0", "0.0"),
+        (
+            "score = score - slope[h] * ((q_pos - kv_idx) * (q_pos - kv_idx))",
+            1,
+            "((slope[h] * 2.0) * to_float((q_pos - kv_idx)))",
+            "neg(slope[h])",
+        ),
+        (
+            "score = score + (1 + kv_idx / cap) * (rows[b, q_idx] - kv_idx)",
+            1,
+            "(neg((1.0 + (to_float(kv_idx) / cap))) + ((1.0 / cap) * (rows[b, q_idx] - to_float(kv_idx))))",
+            "neg((1.0 / cap))",
+        ),
+        (
+            "score = score + slope[h] * (kv_idx * kv_idx - 3 * q_pos * kv_idx)",
+            1,
+            "(slope[h] * ((to_float(kv_idx) * 2.0) - to_float((3 * q_pos))))",
+            "slope[h]",
+        ),
+        ("score = 30 * tanh(score / 30) - 7\nscore = score + (kv_idx - q_pos) * slope[h]", 3, "slope[h]", "0.0"),
     ],
 )
-def test_the_form_equals_the_lines(lines: str, terms: int, step: str) -> None:
+def test_the_form_equals_the_lines(lines: str, terms: int, step: str, curve: str) -> None:
     found = form(lines)
-    assert found is not None and (len(found.terms), show(found.step)) == (terms, step)
+    assert found is not None and (len(found.terms), show(found.step), show(found.curve)) == (terms, step, curve)
     assert found.holds == TRUE
     kv_idx, product = np.meshgrid(np.arange(5), np.linspace(-12, 12, 25))
     symbols = {"b": 0, "h": 1, "q_idx": 2, "q_pos": 6, "kv_idx": kv_idx, "kv_len": 9, "scale": -0.7}
     places = Environment({**symbols, "score": 0.7 * product}, VALUES)
     factor = sum(evaluate(term, places) * product ** (2 * i) for i, term in enumerate(found.terms))
-    bias = evaluate(found.bias, places.with_symbols(kv_idx=0)) + evaluate(found.step, places) * kv_idx
+    first, keys = places.with_symbols(kv_idx=3), kv_idx - 3
+    bias = evaluate(found.bias, first) + evaluate(found.step, first) * keys + evaluate(found.curve, first) * keys**2
     expected = evaluate(final_score(variant(INPUTS + lines)), places)
     np.testing.assert_allclose(product * factor + bias, expected, atol=3e-4 if terms > 1 else 1e-12)
     if terms > 1:
@@ -79,7 +99,8 @@ def test_the_form_equals_the_lines(lines: str, terms: int, step: str) -> None:
         "score = score + (1.0 if kv_idx % 7 == 3 else 0.0)",  # few tiles are on one side
         "score = score + (1.0 if keys[b, kv_idx] > 0.5 else 0.0)",
         "score = score + (keys[b, kv_idx] if kv_idx > q_pos else 0.0)",
-        "score = score + kv_idx * kv_idx",
+        "score = score + kv_idx * kv_idx * kv_idx",  # of degree three
+        "score = score + (1.0 if (q_pos - kv_idx) * (q_pos - kv_idx) < 50 else 0.0)",  # three arms in a row of tiles
         "score = score + 1 / (1 + kv_idx)",
         "score = score + (kv_idx + far)",  # may wrap
         "score = exp(score)",
@@ -131,6 +152,7 @@ def test_a_lookup_counts_where_all_of_a_tile_read_one_entry(index: str) -> None:
         "slope[0] * (q_pos - kv_idx) if q_pos >= kv_idx else 3.0 * kv_idx",
         "(slope[0] if q_pos >= kv_idx else slope[1]) * abs(q_pos - kv_idx)",
         "1.0 if kv_idx > q_pos and not kv_idx - q_pos > 60 else 0.25 * kv_idx",
+        "abs(q_pos - kv_idx) * min(abs(q_pos - kv_idx), 30)",
     ],
 )
 def test_arms_count_where_one_holds_for_all_of_a_tile(part: str) -> None:
@@ -153,7 +175,8 @@ def test_arms_count_where_one_holds_for_all_of_a_tile(part: str) -> None:
         q_idx, kv_idx = np.ogrid[ends["q_first"] : ends["q_last"] + 1, ends["kv_first"] : ends["kv_last"] + 1]
         pairs = Environment({**sizes, "q_idx": q_idx, "q_pos": q_idx + 8, "kv_idx": kv_idx}, VALUES)
         first = pairs.with_symbols(kv_idx=kv_idx[:, :1])
-        bias = evaluate(found.bias, first) + evaluate(found.step, first) * (kv_idx - kv_idx[:, :1])
+        keys = kv_idx - kv_idx[:, :1]
+        bias = evaluate(found.bias, first) + evaluate(found.step, first) * keys + evaluate(found.curve, first) * keys**2
         np.testing.assert_allclose(1.0 + bias - evaluate(exact, pairs) + 0 * q_idx, 0, atol=1e-12)
     assert held >= 0.7 * 300
 
