@@ -90,7 +90,7 @@ class Specification:
         wanted = asked or targets_of(configuration.dtype, "decode")
         tiles_2d = None if configuration.serves_caches else make_tiles_2d(forward, self.schedule("patches", target))
         found = (forward, *([decode] if wanted else []), *([tiles_2d] if tiles_2d else []))
-        found += self._of_lengths(configuration, target, FORWARD_PASSES)
+        found += self._of_lengths(configuration, target, FORWARD_PASSES) or self._of_short_calls(forward)
         return tuple(item for item in found if item.build.pass_name in self.passes)
 
     def _prefixed(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
@@ -120,6 +120,13 @@ class Specification:
             if item.lengths is not None
         )
         return tuple(make_candidates(self.variant, build, item) for build, item in found if _is_for(item, build))
+
+    def _of_short_calls(self, forward: Candidates) -> tuple[Candidates, ...]:
+        """Of lengths for which other tiles are the default: where no schedule is for the pass, and no cache."""
+        build = forward.build
+        scheduled = self._schedules(build.pass_name, build.target) or build.paged or build.kv_dtype is not None
+        short = None if scheduled else forward.short
+        return () if short is None else (short,)
 
     def backward_candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
         """The plans that the kernels of the passes `backward` and `backward_dq` may have, and of `backward_patches`

@@ -70,7 +70,8 @@ class Candidates:
         variant = to_json(replace(self.variant, name="", documentation=""))
         grid_2d = None if self.grid_2d is None else asdict(self.grid_2d)
         build = {name: value for name, value in asdict(self.build).items() if name not in _OFTEN_UNSET or value}
-        del build["lengths"]  # tiles don't depend on it
+        if self.build.lengths is None:
+            del build["lengths"]
         asked = [variant, build, self.settings, self.schedule.target, grid_2d]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -120,6 +121,14 @@ class Candidates:
             if not seen:
                 lacked = family.lacks(self.build, loop) or "tiles for this"
                 raise AttnccError(legality.no_kernel(kind, lacked, self.build, loop, self.schedule.where))
+
+    @property
+    def short(self) -> Candidates | None:
+        """Of calls so short that tiles of their own are faster, where no schedule says anything; None if none are."""
+        kind = self.families[0]
+        family = find(kind, self.build.pass_name)
+        lengths = None if family is None or self.settings else family.short_lengths(self)
+        return None if lengths is None else replace(self, build=replace(self.build, lengths=lengths))
 
     @property
     def settings(self) -> dict[str, Value]:

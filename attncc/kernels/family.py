@@ -75,6 +75,11 @@ class Family(ABC):
         """Whether calls with `build.least_rows` rows and more have a kernel of their own (`Facts.least_rows`)."""
         return False
 
+    def short_lengths(self, asked: Asked) -> tuple[int, int] | None:
+        """The range of lengths of keys, both ends included, whose calls get tiles of their own by default; None where
+        no calls do."""
+        return None
+
     def lacks(self, build: Build, loop: str) -> str | None:
         """What of these the family has no kernel for; None if it has one."""
         return None

@@ -1,12 +1,12 @@
 #include "hopper_forward/pipeline.cuh"
+#include "memory/finished.cuh"
 #include "mma/transpose.cuh"
 #include "mma/warpgroup.cuh"
 #include "mma/wgmma.cuh"
 
-// P V of 8-bit operands, which takes V transposed (Shah et al., "FlashAttention-3", 2024, section 3.3): by three warps between
+// P V of 8-bit operands, which takes V transposed (Shah et al., "FlashAttention-3", 2024, section 3.3): by warps between
 // TMA and the consumers, or for all blocks of queries by a launch before, where there are many (transpose_values.cu.j2).
 
-constexpr int TRANSPOSING_WARPS = 3;    // those that share a warpgroup with the producer
 constexpr int TRANSPOSING_BARRIER = 7;  // behind those of warpgroup.cuh
 
 /// A pipeline whose values pass through the hands of warps that transpose them: `loaded` barriers join these with TMA, and
@@ -84,7 +84,7 @@ __device__ __forceinline__ const unsigned char* tile_ahead(const Params& params,
 /// What the warps from FIRST_WARP on do until there are no more values.
 template <class Loaded, class Transposed, int FIRST_WARP, class Shared>
 __device__ __forceinline__ void transpose_values(const Shared& shared) {
-    constexpr int THREADS_HERE = 32 * TRANSPOSING_WARPS;
+    constexpr int COUNT = WARPS + 4 - FIRST_WARP, THREADS_HERE = 32 * COUNT;
     const int warp = uniform((int)threadIdx.x / 32) - FIRST_WARP;
     for (Ring<STAGES> ring{0};; ring.advance()) {
         const int stage = ring.stage;
@@ -93,7 +93,7 @@ __device__ __forceinline__ void transpose_values(const Shared& shared) {
         if (rows == Shared::END) return;
         barrier_wait(shared.values_empty(stage), ring.parity ^ 1);
         if (rows < Loaded::ROWS) clear_rows<Loaded, THREADS_HERE>(shared.loaded(stage), rows, TRANSPOSING_BARRIER);
-        transpose_tile<Loaded, Transposed, TRANSPOSING_WARPS>(shared.loaded(stage), shared.values(stage), warp);
+        transpose_tile<Loaded, Transposed, COUNT>(shared.loaded(stage), shared.values(stage), warp);
         fence_async();
         named_wait(TRANSPOSING_BARRIER, THREADS_HERE);
         if (threadIdx.x == 32 * FIRST_WARP) {

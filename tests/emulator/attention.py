@@ -151,7 +151,9 @@ def _forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
         maps = b"".join(tensor_map(*box) for box in boxes)
         ahead = transposed(plan, call, values, maps[-MAP_BYTES:])
         most, cluster = (4, 2) if call.paired else (THREAD_BLOCKS, 1)
-        kernel.run(rendered(plan), facts_of(plan).parameters(), values, min(blocks, most), maps, cluster=cluster)
+        # Only the warp that loads waits for V transposed, in each block.
+        with kernel.behind_kernel_ahead(*[ahead] if call.ahead else (), threads=32 * cluster):
+            kernel.run(rendered(plan), facts_of(plan).parameters(), values, min(blocks, most), maps, cluster=cluster)
         assert not counter[0], "the next launch on the stream would find a counter other than 0"
         del ahead
     else:

@@ -120,14 +120,18 @@ bool __syncthreads_and(bool x) {
 
 // -------------------------------------------------------------------- the kernel ahead
 
-/// Device memory that the kernel ahead is still at work on: garbage, until all threads of a block have waited for that kernel.
+/// Device memory that the kernel ahead is still at work on: garbage, until all threads of a block have waited for that kernel, or
+/// as many as `waiters`.
 struct Range { unsigned char* begin; size_t bytes; };
 static const unsigned char GARBAGE = 0xfd;  // as ints negative, as floats huge
 static std::vector<Range> ranges_ahead;
 static std::vector<std::vector<unsigned char>> left_by_ahead;
-static int waiting_for_ahead, ahead_is_over;
+static int waiting_for_ahead, ahead_is_over, waiters;
 
-extern "C" void put_kernel_ahead(const Range* ranges, int count) { ranges_ahead.assign(ranges, ranges + count); }
+extern "C" void put_kernel_ahead(const Range* ranges, int count, int threads) {
+    ranges_ahead.assign(ranges, ranges + count);
+    waiters = threads;
+}
 
 /// Before a block begins.
 static void begin_kernel_ahead() {
@@ -153,7 +157,7 @@ static void finish_kernel_ahead() {
 
 void end_kernel_ahead() {
     if (ahead_is_over) return;
-    if (++waiting_for_ahead == threads_here) finish_kernel_ahead();
+    if (++waiting_for_ahead == (waiters ? waiters : threads_here)) finish_kernel_ahead();
     await_change(ahead_is_over, 0);
 }
 

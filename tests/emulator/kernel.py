@@ -97,7 +97,7 @@ _BODIES = (
     ("store_relaxed", "", "*address = x;"),
     ("order_memory", "", ""),
     ("let_others_begin", "", ""),
-    ("wait_for_kernel_ahead", "", ""),
+    ("wait_for_kernel_ahead", "", "end_kernel_ahead();"),
     ("await_kernel_ahead", "", "end_kernel_ahead();"),
     ("count_arrival", "", "return atomicInc(counter, most);"),
     ("count_more", "", "return atomicAdd(counter, more);"),
@@ -189,18 +189,18 @@ def run(
 
 
 @contextmanager
-def behind_kernel_ahead(*arrays: NDArray[Any]) -> Iterator[None]:
+def behind_kernel_ahead(*arrays: NDArray[Any], threads: int = 0) -> Iterator[None]:
     """Launches whose blocks begin while the kernel ahead is at work on these arrays: garbage, until all threads of a
-    block have waited for it (`await_kernel_ahead`). The emulator aborts if one is written before.
+    block have waited for it (`await_kernel_ahead`), or so many. The emulator aborts if one is written before.
     """
     bounds = [np.lib.array_utils.byte_bounds(array) for array in arrays]
     ranges = [number for low, high in bounds for number in (low, high - low)]
     put = ctypes.CDLL(str(_device())).put_kernel_ahead
-    put((ctypes.c_size_t * len(ranges))(*ranges), len(bounds))
+    put((ctypes.c_size_t * len(ranges))(*ranges), len(bounds), threads)
     try:
         yield
     finally:
-        put(None, 0)
+        put(None, 0, 0)
 
 
 @dataclass(frozen=True)

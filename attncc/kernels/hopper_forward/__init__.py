@@ -43,6 +43,11 @@ class HopperForwardFamily(Family):
 
         return begin(self, asked)
 
+    def short_lengths(self, asked: Asked) -> tuple[int, int] | None:
+        from .tiles import SHORT_LENGTHS, short_tiles
+
+        return None if short_tiles(asked) is None else SHORT_LENGTHS
+
     def misfits(self, plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
         from .legality import misfits
 

@@ -23,6 +23,8 @@ _READING_REGISTERS = {1: 136, 2: 56, 3: 56, 4: 64}
 _CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
 _OTHER_REGISTERS, _LOW_PRESSURE_OTHER_REGISTERS = 96, 72
 _MOST_REGISTERS = 240
+# With which a producer that tests nothing does where accumulators take nearly all: with fewer, others get no more.
+_LEAST_REGISTERS = {1: 24, 2: 24, 3: 32, 4: 32}
 
 
 class HopperForward(ForwardFacts):
@@ -69,13 +71,13 @@ class HopperForward(ForwardFacts):
     def row_groups(self) -> int:
         """Into how many groups a block's rows fall, for each of which tiles have lists and info: one for each
         warpgroup, or one for all. One where nothing is masked, and where large tiles are tested, which are seldom EMPTY
-        for some rows alone; for heavy variants, whose code is long enough; and where P is rounded early, which brings
-        more."""
+        for some rows alone; for heavy variants, whose code is long enough; and where O of 8 bits has many columns and
+        takes the registers."""
         from ..instruction_cost import register_pressure
 
         small = self.plan.block_kv <= WARPGROUP_ROWS or not self.plan.tests_tiles
         per_warpgroup = bool(self.plan.variant.keeps) and small and register_pressure(self.plan.variant) == 0
-        return self.warpgroups if per_warpgroup and not self.rounds_early else 1
+        return self.warpgroups if per_warpgroup and not self._is_wide_8_bit else 1
 
     @property
     def tile_parts(self) -> tuple[int, int]:
@@ -125,7 +127,13 @@ class HopperForward(ForwardFacts):
 
     @property
     def rounds_early(self) -> bool:
-        """Whether P is rounded beside the products of the tile before, which takes registers."""
+        """Whether P is rounded beside the products of the tile before, which takes registers as P does. Of large tiles
+        that leaves none for a mask."""
+        room = _MOST_REGISTERS - sum(self.accumulators().values()) - self.accumulators().get("prob", 0)
+        return self._is_wide_8_bit and room >= (self.other_registers if self.plan.variant.keeps else 16)
+
+    @property
+    def _is_wide_8_bit(self) -> bool:
         return self.plan.dtype == "e4m3" and self.plan.padded_value_head_dim > 128 and self.is_low_pressure
 
     @property
@@ -199,8 +207,7 @@ class HopperForward(ForwardFacts):
 
         plan, warpgroups = self.plan, self.warpgroups
         if not plan.tests_tiles and not plan.rules.bounds_read:
-            transposes = self.transposes_values and not self.counts_tiles
-            return (_TRANSPOSING_REGISTERS if transposes else _PRODUCER_REGISTERS)[warpgroups]
+            return _LEAST_REGISTERS[warpgroups] if self._is_crowded else self._usual_producer_registers
         least = (_CLASSIFYING_REGISTERS if self.uses_tile_kind else _READING_REGISTERS)[warpgroups]
         launched = _LAUNCHED_REGISTERS[warpgroups]
         other = _LOW_PRESSURE_OTHER_REGISTERS if register_pressure(plan.variant) == 0 else _OTHER_REGISTERS
@@ -208,11 +215,25 @@ class HopperForward(ForwardFacts):
         return max(least, min(spare, launched // (warpgroups + 1)) // 8 * 8)  # it can only give
 
     @property
+    def _usual_producer_registers(self) -> int:
+        transposes = self.transposes_values and not self.counts_tiles
+        return (_TRANSPOSING_REGISTERS if transposes else _PRODUCER_REGISTERS)[self.warpgroups]
+
+    @property
+    def _is_crowded(self) -> bool:
+        """Whether accumulators leave a producer that tests nothing no more registers than it must have."""
+        tests = self.plan.tests_tiles or self.plan.rules.bounds_read
+        early = self.accumulators().get("prob", 0) if self.rounds_early else 0
+        needed = sum(self.accumulators().values()) + early + self.other_registers
+        return not tests and needed > self._share_beside(self._usual_producer_registers)
+
+    def _share_beside(self, producer: int) -> int:
+        return min((_LAUNCHED_REGISTERS[self.warpgroups] - producer) // self.warpgroups // 8 * 8, _MOST_REGISTERS)
+
+    @property
     def consumer_registers(self) -> int:
         """Of each thread that multiplies."""
-        warpgroups = self.warpgroups
-        rest = _LAUNCHED_REGISTERS[warpgroups] - self.producer_registers
-        return min(rest // warpgroups // 8 * 8, _MOST_REGISTERS)
+        return self._share_beside(self.producer_registers)
 
     @property
     def rs_query_steps(self) -> int:
@@ -236,9 +257,15 @@ class HopperForward(ForwardFacts):
     def plans_ahead(self) -> bool:
         """Whether a warp of its own takes and plans work tiles, and another loads Q. One does all where V is
         transposed, which leaves no warps, and for one group of rows, of which there is little to plan. But without a
-        mask, if products overlap, keys of a block needn't wait for its Q."""
+        mask, if products overlap, keys of a block needn't wait for its Q. And a producer with the fewest registers has
+        none for it: another warp takes, plans and loads Q there, and two may transpose V."""
         apart = self.row_groups > 1 or (self.plan.overlap and not self.plan.variant.keeps)
-        return apart and not self.transposes_values
+        return self._is_crowded or (apart and not self.transposes_values)
+
+    @property
+    def loading_warps(self) -> int:
+        """How many warps plan and load where V has to be transposed: others do that, unless a launch before does."""
+        return 2 if self.plans_ahead else 1
 
     @property
     def keeps_max_under_masks(self) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...analysis.tiles_2d.windows import WINDOW_ROWS
+from ...ir import Variant
+from ...problem import Problem
 from ...schedule.choice import TILE_KNOBS, Choice
 from ...schedule.plan import FRAGMENT, Build
 from ...schedule.target import TARGETS
@@ -13,11 +15,16 @@ from ..family import Asked, Family, Settings, Tiles
 from ..guess import guess
 from ..hopper.panels import PANEL_BYTES
 from ..instruction_cost import is_plain, key_line_bits, register_pressure, tests_ids
+from ..live_tiles import reach
 from ..mask_alignment import suits
 from ..settings import choice, number
 
 PIPELINE_BYTES = 1024  # of barriers and tile info, at most
 _SMALL_TILE = 128 * 64  # pairs; of a tile where a mask compares ids
+# Of keys: where a block's ends, in which products and exponentials don't overlap, weigh more than its tiles. With 8
+# bits on an H200, the ends of 192 rows cost each row as much as 560 keys, those of 256 rows 390, whose tiles take 7 %
+# longer: 2,600 keys make that equal without a mask.
+SHORT_LENGTHS = (1, 2048)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +142,8 @@ def _for_low_pressure(asked: Asked) -> Iterator[Choice]:
         return
     keys = 0 if asked.window is None else WINDOW_ROWS * asked.window.kv_columns
     dims = *build.padded_head_dims, build.element_bytes
-    for tiles in filter(None, (window_tiles(keys, *dims), low_pressure_tiles(*dims))):
+    own = (short_tiles(asked) if build.lengths == SHORT_LENGTHS else None), _tiles_of_masks_8_bit(asked)
+    for tiles in filter(None, (*own, window_tiles(keys, *dims), low_pressure_tiles(*dims))):
         found = _choose(asked.settings, build, tiles)
         if asked.grid_2d is not None or suits(asked.variant, found.block_kv) or not asked.plan(found).tests_tiles:
             yield found
@@ -161,9 +169,43 @@ def low_pressure_tiles(head_dim: int, value_head_dim: int, element_bytes: int = 
     return HopperTiles(192, 64, 5) if fits else None
 
 
+def _tiles_of_masks_8_bit(asked: Asked) -> HopperTiles | None:
+    """O and P of 8 bits leave masks registers for more keys, each of which then takes fewer instructions. At head dim
+    64, where blocks have more rows, windows lose more to what is masked of larger tiles."""
+    build, dims = asked.build, asked.build.padded_head_dims
+    if build.element_bytes != 1 or not _only_masks(asked.variant):
+        return None
+    if max(dims) > 192:
+        return HopperTiles(128, 128, 2)
+    return HopperTiles(192, 160, 4) if dims == (64, 64) and _looks_far(asked, HopperTiles(192, 160, 4)) else None
+
+
 def four_warpgroups(head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:
     """The tile of 256 rows that leaves each warpgroup registers for O, S and P; None for head dims without one."""
     return HopperTiles(256, 64, 5) if element_bytes == 2 and max(head_dim, value_head_dim) <= 96 else None
+
+
+def short_tiles(asked: Asked) -> HopperTiles | None:
+    """What is faster where calls have SHORT_LENGTHS, if anything is: four warpgroups, whose small tiles make ends
+    short. They leave fewer rows of the last block empty, too. Only for masks that let some row look at all keys.
+    """
+    build, dims = asked.build, asked.build.padded_head_dims
+    if build.pass_name != "forward" or build.element_bytes != 1 or dims != (64, 64) or build.prefixed:
+        return None
+    tiles = HopperTiles(256, 64, 4)
+    return tiles if _only_masks(asked.variant) and _looks_far(asked, tiles) else None
+
+
+def _looks_far(asked: Asked, tiles: HopperTiles) -> bool:
+    """Whether some row looks at all keys of more than short calls, and tiles aren't tested."""
+    plan = asked.plan(_choose(asked.settings, asked.build, tiles))
+    keys = 2 * SHORT_LENGTHS[1]
+    return not plan.tests_tiles and reach(plan, Problem(1, 1, 1, keys, keys, *asked.build.padded_head_dims)) == keys
+
+
+def _only_masks(variant: Variant) -> bool:
+    """Whether next to nothing is computed for each pair but what a mask keeps, without ids."""
+    return register_pressure(variant) == 0 and not variant.scores and not tests_ids(variant)
 
 
 def window_tiles(block_kv: int, head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:

@@ -295,8 +295,8 @@ class _Preparation:
             main.workspace("dq_semaphore", numbers.dq_semaphore)
         if ordered or (blocks > resident and not alike(plan, problem)):
             main.workspace("next_block", numbers.next_block)
-        together = PAIRED if key_clusters(plan, problem, resident, ordered=ordered) else None
-        return main.build(function, min(blocks, resident), together)
+        together = [PAIRED] if key_clusters(plan, problem, resident, ordered=ordered) else []
+        return main.build(function, min(blocks, resident), *together)
 
     def _output_strides(self, name: str) -> dict[str, int]:
         return Strides.of(self._gradients[name], self._problem).fields(name)
@@ -337,7 +337,7 @@ class _Preparation:
         if numbers is not None:
             step.workspace("finished", numbers.finished)
             step.set({"group": problem.group, "dq_consumer_warps": self._facts.kv_blocks(problem) * _DQ_CONSUMER_WARPS})
-        yield self._built(step, name, rows, None if numbers is None else EARLY)
+        yield self._built(step, name, rows, *([] if numbers is None else [EARLY]))
 
     def _of_rows(self, name: str, rows: _Rows) -> StepBuilder:
         """A kernel whose warps take blocks of rows."""
@@ -348,6 +348,6 @@ class _Preparation:
         step.set({**sizes, "row_blocks": rows.blocks})
         return step
 
-    def _built(self, step: StepBuilder, name: str, rows: _Rows, attribute: Attribute | None = None) -> Step:
+    def _built(self, step: StepBuilder, name: str, rows: _Rows, *attributes: Attribute) -> Step:
         function = self._kernels.function(name)
-        return step.build(function, checked_grid(-(-rows.all_blocks // (function.threads // 32))), attribute)
+        return step.build(function, checked_grid(-(-rows.all_blocks // (function.threads // 32))), *attributes)

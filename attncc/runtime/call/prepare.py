@@ -250,7 +250,7 @@ class _Preparation:
         set_decode(self._main, facts, self._problem, slots, device.multiprocessors)
         self.counters = self._kernels.arrivals
         self._main.maps(self._maps)
-        return self._main.build(self._function, grid, EARLY if self._plan.begins_early else None)
+        return self._main.build(self._function, grid, *([EARLY] if self._plan.begins_early else []))
 
     def _behind_prefix(self, rows: int) -> dict[str, int] | None:
         """Prepares the launch over a prefix. Where the slots are, of so many rows: behind its partial results. None if
@@ -285,9 +285,10 @@ class _Preparation:
         if blocks > resident and not alike(self._plan, self._problem) and self._rows_behind is None:
             self.counters = self._kernels.counters
             main.operand("next_block", COUNTER)
-        alone = self._facts.transposes_values and not pays(self._plan, self._problem)  # each block V for itself
-        together = PAIRED if clusters(self._plan, self._problem, resident) and not alone else None
-        return main.build(self._function, min(blocks, resident), together)
+        ahead = pays(self._plan, self._problem)  # else each block transposes V for itself
+        alone = self._facts.transposes_values and not ahead
+        together = [PAIRED] if clusters(self._plan, self._problem, resident) and not alone else []
+        return main.build(self._function, min(blocks, resident), *together, *([EARLY] if ahead else []))
 
     def _set_sizes(self) -> None:
         problem, call = self._problem, self._call

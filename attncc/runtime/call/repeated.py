@@ -61,13 +61,15 @@ class RepeatedLaunch:
         grid: int,
         params: bytes,
         maps: int = 0,
-        attribute: Attribute | None = None,
+        attributes: Sequence[Attribute] = (),
     ) -> None:
         self._params = (ctypes.c_char * len(params)).from_buffer(bytearray(params))
         self._driver, self._function = driver, function
         self._config = _Config(grid, 1, 1, function.threads, 1, 1, function.shared_bytes)
-        if attribute is not None:
-            self._config.attributes, self._config.attribute_count = ctypes.addressof(attribute), 1
+        if attributes:
+            self._attributes = (Attribute * len(attributes))(*attributes)  # kept: launches read them
+            self._config.attributes = ctypes.addressof(self._attributes)
+            self._config.attribute_count = len(attributes)
         self._addresses = (_Pointer * (maps + 1))()
         self._addresses[maps] = ctypes.addressof(self._params)
         self._map_addresses = memoryview(self._addresses).cast("B")[: maps * ctypes.sizeof(_Pointer)]

@@ -103,7 +103,7 @@ class KernelStep:
     writes: Sequence[Write]
     workspace_writes: Sequence[Write]
     maps: tuple[OperandMap, ...]
-    attribute: Attribute | None = None
+    attributes: tuple[Attribute, ...] = ()
 
     def ready(self, driver: Driver) -> Ready:
         return _ReadyKernel(self, driver)
@@ -116,7 +116,7 @@ def _taker(numbers: Sequence[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
 
 class _ReadyKernel:
     def __init__(self, step: KernelStep, driver: Driver) -> None:
-        launch = RepeatedLaunch(driver, step.function, step.grid, step.params, len(step.maps), step.attribute)
+        launch = RepeatedLaunch(driver, step.function, step.grid, step.params, len(step.maps), step.attributes)
         self.writes, self.workspace_writes = (
             [(launch.view(form), place, source) for form, place, source in writes]
             for writes in (step.writes, step.workspace_writes)
@@ -231,7 +231,7 @@ class StepBuilder:
         """The kernel takes maps of operands before `Params`."""
         self._maps = maps
 
-    def build(self, function: Function, grid: int, attribute: Attribute | None = None) -> KernelStep:
+    def build(self, function: Function, grid: int, *attributes: Attribute) -> KernelStep:
         params = self._layout.packer.pack(*self._fields)
         writes, workspace = self._layout.writes(self._operands), self._layout.writes(self._workspace)
-        return KernelStep(function, grid, params, writes, workspace, self._maps, attribute)
+        return KernelStep(function, grid, params, writes, workspace, self._maps, attributes)

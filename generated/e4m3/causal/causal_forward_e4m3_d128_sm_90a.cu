@@ -11,29 +11,29 @@
 //   801  a block of queries
 //   895  leaf code, continued: tile_scheduler.cuh 897, group_tiles.cuh 909, descending_tiles.cuh 931, layout.cuh 968,
 //        load_matrices.cuh 991, warp_scores.cuh 1002, barrier.cuh 1026, words.cuh 1084, pipeline.cuh 1107,
-//        tma.cuh 1225, tma_1d.cuh 1256, cluster_none.cuh 1278, kv_in_rows.cuh 1286, transpose.cuh 1296,
-//        warpgroup.cuh 1348, wgmma.cuh 1375, values_transposed.cuh 1423, rounded_late.cuh 1517
-//  1525  what the warps share
-//  1565  the planner
-//  1586  the producer
-//  1607    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1701    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1727  queries times keys
-//  1762  the consumers
-//  1945    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1949    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1958    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1962    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1965    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1967    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1970    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1990    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2007    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2022    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2030  the kernel
-//  2038    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2048    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2058    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        tma.cuh 1225, tma_1d.cuh 1256, cluster_none.cuh 1278, kv_in_rows.cuh 1286, finished.cuh 1296,
+//        transpose.cuh 1310, warpgroup.cuh 1362, wgmma.cuh 1389, values_transposed.cuh 1437, rounded_late.cuh 1530
+//  1538  what the warps share
+//  1578  the planner
+//  1599  the producer
+//  1620    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1714    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1741  queries times keys
+//  1776  the consumers
+//  1959    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1963    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1972    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1976    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1979    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1981    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1984    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2004    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2021    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2036    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2044  the kernel
+//  2052    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2062    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2072    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -1293,6 +1293,20 @@ DEVICE void load_kv(unsigned target, const TensorMap& map, unsigned barrier, con
                                  coordinate(kv_batch(params, work), batch_stride));
 }
 
+// ---- finished.cuh
+// A kernel that begins before the one ahead of it is done (programmatic dependent launch), and waits for what it needs of it:
+// the one ahead counts what is finished.
+//
+// Nobody waits for good. Blocks of a launch behind are given room only when all blocks of this one have begun, each by
+// `let_others_begin`, or have ended: who counts has its multiprocessor by then, and waits for nothing that comes behind.
+//
+// What has been added is seen. A warp's additions come before its `count_finished`: `__syncwarp` orders those of all lanes
+// before the lane that counts, whose release makes them visible with the count. Who finds the whole count acquires it, and
+// `__syncthreads` hands that on to the thread block.
+
+/// The kernel ahead is done, and all that it wrote is visible.
+DEVICE void wait_for_kernel_ahead() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 // ---- transpose.cuh
 // V transposed, for P V of 8-bit operands: wgmma sums over what is contiguous in shared memory.
 //
@@ -1421,10 +1435,9 @@ template <int COUNT> DEVICE void give_registers() { asm volatile("setmaxnreg.dec
 template <int COUNT> DEVICE void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
 // ---- values_transposed.cuh
-// P V of 8-bit operands, which takes V transposed (Shah et al., "FlashAttention-3", 2024, section 3.3): by three warps between
+// P V of 8-bit operands, which takes V transposed (Shah et al., "FlashAttention-3", 2024, section 3.3): by warps between
 // TMA and the consumers, or for all blocks of queries by a launch before, where there are many (transpose_values.cu.j2).
 
-constexpr int TRANSPOSING_WARPS = 3;    // those that share a warpgroup with the producer
 constexpr int TRANSPOSING_BARRIER = 7;  // behind those of warpgroup.cuh
 
 /// A pipeline whose values pass through the hands of warps that transpose them: `loaded` barriers join these with TMA, and
@@ -1495,7 +1508,7 @@ DEVICE const unsigned char* tile_ahead(const Params& params, const Work& work, i
 /// What the warps from FIRST_WARP on do until there are no more values.
 template <class Loaded, class Transposed, int FIRST_WARP, class Shared>
 DEVICE void transpose_values(const Shared& shared) {
-    constexpr int THREADS_HERE = 32 * TRANSPOSING_WARPS;
+    constexpr int COUNT = WARPS + 4 - FIRST_WARP, THREADS_HERE = 32 * COUNT;
     const int warp = uniform((int)threadIdx.x / 32) - FIRST_WARP;
     for (Ring<STAGES> ring{0};; ring.advance()) {
         const int stage = ring.stage;
@@ -1504,7 +1517,7 @@ DEVICE void transpose_values(const Shared& shared) {
         if (rows == Shared::END) return;
         barrier_wait(shared.values_empty(stage), ring.parity ^ 1);
         if (rows < Loaded::ROWS) clear_rows<Loaded, THREADS_HERE>(shared.loaded(stage), rows, TRANSPOSING_BARRIER);
-        transpose_tile<Loaded, Transposed, TRANSPOSING_WARPS>(shared.loaded(stage), shared.values(stage), warp);
+        transpose_tile<Loaded, Transposed, COUNT>(shared.loaded(stage), shared.values(stage), warp);
         fence_async();
         named_wait(TRANSPOSING_BARRIER, THREADS_HERE);
         if (threadIdx.x == 32 * FIRST_WARP) {
@@ -1716,6 +1729,7 @@ struct Producer {
     DEVICE void run() {
         TileRange own;
         Plan plan;
+        if (params.values_ahead != nullptr) wait_for_kernel_ahead();  // which transposes V
         for (int index = block_index(); index >= 0; index = next_work_tile(params, index))
             if (find_plan(params, index, plan, own)) load_block(plan, own);
         load_keys({}, {}, {{}, -1}, true);
@@ -2052,7 +2066,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
             producer.run();
         }
         // Else, where the producer has no register to keep `warp` in; elsewhere ptxas needs fewer so.
-        if (warp > WARPS && params.values_ahead == nullptr)
+        if (warp >= WARPS + 1 && params.values_ahead == nullptr)
             transpose_values<VTile, ValuesTile, WARPS + 1>(shared);
     } else {
         // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.

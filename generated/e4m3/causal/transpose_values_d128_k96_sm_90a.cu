@@ -2,10 +2,10 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    17  leaf code: math.cuh 17, tiles_1d.cuh 33, grid.cuh 43, barrier.cuh 77, tma.cuh 103, tma_1d.cuh 134,
-//        layout.cuh 151, load_matrices.cuh 171, transpose.cuh 177, words.cuh 229, warpgroup.cuh 237
-//   250  parameters
-//   263  the kernel
+//    17  leaf code: math.cuh 17, tiles_1d.cuh 33, finished.cuh 43, grid.cuh 57, barrier.cuh 91, tma.cuh 117,
+//        tma_1d.cuh 148, layout.cuh 165, load_matrices.cuh 185, transpose.cuh 191, words.cuh 243, warpgroup.cuh 251
+//   264  parameters
+//   277  the kernel
 
 #define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
@@ -39,6 +39,20 @@ template <int SIZE, int WIDTH, int COLUMNS> struct TileOrder {
     /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
     static DEVICE int first(int slot) { return slot; }
 };
+
+// ---- finished.cuh
+// A kernel that begins before the one ahead of it is done (programmatic dependent launch), and waits for what it needs of it:
+// the one ahead counts what is finished.
+//
+// Nobody waits for good. Blocks of a launch behind are given room only when all blocks of this one have begun, each by
+// `let_others_begin`, or have ended: who counts has its multiprocessor by then, and waits for nothing that comes behind.
+//
+// What has been added is seen. A warp's additions come before its `count_finished`: `__syncwarp` orders those of all lanes
+// before the lane that counts, whose release makes them visible with the count. Who finds the whole count acquires it, and
+// `__syncthreads` hands that on to the thread block.
+
+/// Those that are launched behind this kernel may begin where there is room: they know what to wait for.
+DEVICE void let_others_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 // ---- grid.cuh
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
@@ -270,6 +284,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         barrier_init_done();
     }
     __syncthreads();
+    let_others_begin();  // the kernel behind this one waits before it reads V
     const int heads = (params.cu_seqlens_kv == nullptr ? params.batch : 1) * params.num_kv_heads;
     const int items = heads * params.kv_tiles;  // of more tiles than an int counts no GPU has the memory
     unsigned parity = 0;

@@ -14,6 +14,7 @@ from attncc.analysis.grid_2d import Grid2D
 from attncc.analysis.mask.tiles import analyse_tiles_2d
 from attncc.descales import with_descales
 from attncc.kernels.candidates import make_plan
+from attncc.kernels.hopper_forward.facts import HopperForward
 from attncc.reference.accuracy import accuracy
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import Schedule
@@ -78,6 +79,7 @@ def test_caches(text: str) -> None:
         ((64, 64), {}),
         ((128, 128), {"block_kv": 160}),  # more than a panel of transposed keys
         ((256, 256), {"block_q": 128, "block_kv": 64, "stages": 3}),
+        ((256, 256), {"block_q": 128, "block_kv": 128}),  # one warp takes work tiles, plans them and loads Q
         ((80, 48), {"stages": 1}),  # a step of Q K^T that is half zeros
         ((64, 64), {"block_q": 256, "block_kv": 64}),  # half of Q in registers
     ],
@@ -86,6 +88,16 @@ def test_caches(text: str) -> None:
 def test_head_dims_and_tiles(head_dims: tuple[int, int], settings: dict[str, Any], ahead: bool) -> None:
     plan = plan_of(CAUSAL, head_dims, **settings)
     check(plan, Call(*qkv(plan, (2, 2, 130), (2, 1, 170)), inputs=descales(2, 1, "q", "v"), ahead=ahead))
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_producer_with_few_registers(ahead: bool) -> None:
+    """Sequences that end within a tile, one without keys; P rounded early."""
+    plan = plan_of(FULL, (256, 256), block_q=128, block_kv=128)
+    facts = HopperForward(plan)
+    assert (facts.producer_registers, facts.plans_ahead, facts.rounds_early) == (24, True, True)
+    cu = np.int32([0, 3, 140, 200, 220]), np.int32([0, 300, 300, 428, 450])
+    check(plan, Call(*qkv(plan, (1, 220), (1, 450)), cu=cu, ahead=ahead))
 
 
 def test_blocks_load_keys_and_values_for_each_other() -> None:

@@ -14,9 +14,9 @@ from attncc.problem import Problem
 from attncc.schedule.plan import KernelPlan
 
 
-def planned(lines: str = "") -> KernelPlan:
+def planned(lines: str = "", head_dim: int = 128) -> KernelPlan:
     variant = api.parse(f"attn 1\nvariant v {{\n{lines}\n}}\n").variant
-    return make_plan(variant, dtype="e4m3", head_dim=128, value_head_dim=128, target="sm_90a")
+    return make_plan(variant, dtype="e4m3", head_dim=head_dim, value_head_dim=head_dim, target="sm_90a")
 
 
 def square(length: int, batch: int = 1, kv_heads: int = 16) -> Problem:
@@ -39,6 +39,13 @@ def square(length: int, batch: int = 1, kv_heads: int = 16) -> Problem:
 )
 def test_it_pays_where_a_tile_serves_many_rows(lines: str, problem: Problem, expected: bool) -> None:
     assert pays(planned(lines), problem) == expected
+
+
+def test_it_pays_sooner_for_blocks_of_fewer_rows() -> None:
+    """Each transposes V for itself."""
+    plan, problem = planned(head_dim=256), Problem(8, 8, 8, 2048, 2048, 256, 256)
+    assert pays(plan, problem) and plan.block_q == 128
+    assert not pays(replace(plan, block_q=192, warps=12), problem)
 
 
 def test_tiles() -> None:

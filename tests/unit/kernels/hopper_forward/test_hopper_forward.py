@@ -9,9 +9,9 @@ import pytest
 from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
 from attncc.kernels import legality
-from attncc.kernels.candidates import make_plan
+from attncc.kernels.candidates import Candidates, make_candidates, make_plan
 from attncc.kernels.hopper_forward.facts import HopperForward
-from attncc.kernels.hopper_forward.tiles import table
+from attncc.kernels.hopper_forward.tiles import SHORT_LENGTHS, table
 from attncc.kernels.registry import facts_of, kinds
 from attncc.schedule.choice import Value
 from attncc.schedule.plan import Build, KernelPlan
@@ -98,6 +98,40 @@ def test_room_for_what_a_variant_computes() -> None:
     assert ahead.block_kv == planned(softcap).block_kv, "what is read ahead leaves registers"
     classifying, reading = HopperForward(planned(documents, skip="in_kernel")), HopperForward(planned(bias))
     assert classifying.producer_registers > reading.producer_registers
+
+
+CAUSAL = variant("keep if q_pos >= kv_idx")
+
+
+@pytest.mark.parametrize(("of", "early"), [(PLAIN, True), (CAUSAL, False)])
+def test_wide_tiles_of_8_bits_take_the_registers(of: Variant, early: bool) -> None:
+    """A producer with the fewest plans nothing. A mask leaves none to round P early."""
+    facts = HopperForward(planned(of, dtype="e4m3", head_dim=256))
+    assert (facts.plan.block_q, facts.plan.block_kv, facts.row_groups) == (128, 128, 1)
+    assert (facts.producer_registers, facts.consumer_registers) == (24, 240)
+    assert (facts.plans_ahead, facts.loading_warps, facts.rounds_early) == (True, 2, early)
+    smaller = HopperForward(planned(of, dtype="e4m3", head_dim=256, block_kv=96))
+    assert (smaller.plans_ahead, smaller.loading_warps, smaller.rounds_early) == (False, 1, True)
+
+
+def test_short_calls_have_tiles_of_their_own() -> None:
+    """With 8 bits at a head dim of 64, unless a schedule says anything, tiles are tested, or pairs need more."""
+
+    def short(
+        of: Variant, head_dim: int = 64, schedule: Schedule | None = None, dtype: str = "e4m3"
+    ) -> Candidates | None:
+        return make_candidates(of, Build("forward", "sm_90a", dtype, head_dim, head_dim), schedule).short
+
+    for of in (PLAIN, CAUSAL):
+        found = short(of)
+        assert found is not None and found.build.lengths == SHORT_LENGTHS
+        assert (found.first.block_q, found.first.block_kv) == (256, 64)
+        assert make_plan(of, dtype="e4m3", head_dim=64, value_head_dim=64, target="sm_90a").block_q == 192
+    assert short(PLAIN, 128) is None and short(PLAIN, dtype="bf16") is None
+    assert short(LONG_SCORES) is None and short(DOCUMENTS) is None
+    window = variant("keep if 0 <= q_pos - kv_idx < 1000")
+    assert short(window) is None and planned(window, dtype="e4m3", head_dim=64).block_kv == 128
+    assert short(PLAIN, schedule=Schedule("s", "full", "forward", "sm_90a", (("stages", (2,)),))) is None
 
 
 LONG_SCORES = variant("score = sin(cos(score)) + sin(b)")
