@@ -122,10 +122,10 @@ class Specification:
         return tuple(make_candidates(self.variant, build, item) for build, item in found if _is_for(item, build))
 
     def _of_short_calls(self, forward: Candidates) -> tuple[Candidates, ...]:
-        """Of lengths for which other tiles are the default: where no schedule is for the pass, and no cache."""
+        """Of lengths for which other tiles are the default: where no schedule sets anything, and there is no cache."""
         build = forward.build
-        scheduled = self._schedules(build.pass_name, build.target) or build.paged or build.kv_dtype is not None
-        short = None if scheduled else forward.short
+        sets = any(item.settings for item in self._schedules(build.pass_name, build.target))
+        short = None if sets or build.paged or build.kv_dtype is not None else forward.short
         return () if short is None else (short,)
 
     def backward_candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:

@@ -33,8 +33,10 @@ LIMITS = {"bf16": 1e-2, "e4m3": 6e-2}  # relative errors
 
 
 def kernel(case: Case, dtype: str, tile: Tile | None) -> Callable[..., torch.Tensor]:
-    settings = () if tile is None else (("block_q", (tile[1],)), ("block_kv", (tile[2],)))
-    schedule = Schedule("measured", case.spec, "forward", "sm_90a", settings)
+    schedule = None
+    if tile is not None:
+        settings = ("block_q", (tile[1],)), ("block_kv", (tile[2],))
+        schedule = Schedule("measured", case.spec, "forward", "sm_90a", settings)
     spec = SPECS / f"{case.spec}.attn"
     return attncc.compile(spec, dtype=dtype, head_dim=case.head_dim, arch="sm_90a", schedule=schedule)
 

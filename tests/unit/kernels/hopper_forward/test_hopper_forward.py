@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 
+from attncc.compiler import Specification
 from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
 from attncc.kernels import legality
@@ -13,6 +15,7 @@ from attncc.kernels.candidates import Candidates, make_candidates, make_plan
 from attncc.kernels.hopper_forward.facts import HopperForward
 from attncc.kernels.hopper_forward.tiles import SHORT_LENGTHS, table
 from attncc.kernels.registry import facts_of, kinds
+from attncc.runtime.store.store import Configuration
 from attncc.schedule.choice import Value
 from attncc.schedule.plan import Build, KernelPlan
 from attncc.schedule.plan_json import from_json, to_json
@@ -132,6 +135,13 @@ def test_short_calls_have_tiles_of_their_own() -> None:
     window = variant("keep if 0 <= q_pos - kv_idx < 1000")
     assert short(window) is None and planned(window, dtype="e4m3", head_dim=64).block_kv == 128
     assert short(PLAIN, schedule=Schedule("s", "full", "forward", "sm_90a", (("stages", (2,)),))) is None
+
+
+@pytest.mark.parametrize(("settings", "own"), [((), True), ((("stages", (2,)),), False)], ids=["nothing", "stages"])
+def test_a_schedule_that_sets_nothing_leaves_short_calls_their_tiles(settings: Any, own: bool) -> None:
+    schedules = (Schedule("s", "full", "forward", "sm_90a", settings),)
+    found = Specification(PLAIN, schedules, ("forward",)).candidates(Configuration("e4m3", 64, 64), "sm_90a")
+    assert [item.build.lengths for item in found] == [None, *([SHORT_LENGTHS] if own else [])]
 
 
 LONG_SCORES = variant("score = sin(cos(score)) + sin(b)")
