@@ -2,11 +2,12 @@
 
 Their files hold attention modules and never ask `AttentionInterface` for a function. transformers takes any name of an
 implementation for them: some would run their own attention without a word, others look the name up in a table of their
-own and raise a KeyError. A model around other models is made of parts, and each part is asked by itself.
+own and raise a KeyError. Of a model around other models each part is asked by itself, and its own layers like them.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from functools import wraps
 from types import ModuleType
@@ -33,15 +34,16 @@ def _checking(plain: Any) -> Any:
 
     @wraps(plain)
     def checked(self: PreTrainedModel, requested_attention: str | None, *args: Any, **kwargs: Any) -> Any:
-        around_others = bool(type(self.config).sub_configs)  # which may well ask
-        if requested_attention in _names and not around_others and has_its_own(type(self)):
+        if requested_attention in _names and has_its_own(type(self)):
+            own_parts = dict.fromkeys(type(self.config).sub_configs, requested_attention)
+            parts = own_parts or {"text_config": requested_attention, "vision_config": "eager"}
             raise refused(
                 "A714",
                 f"{self.config.model_type or type(self).__name__} has an attention of its own",
                 expected="a model that asks for an attention function (AttentionInterface)",
                 came=type(self).__name__,
                 help='attn_implementation="eager" runs it; a model of several parts takes one for each, as in '
-                f'attn_implementation={{"text_config": "{requested_attention}", "vision_config": "eager"}}',
+                f"attn_implementation={json.dumps(parts)}",
             )
         return plain(self, requested_attention, *args, **kwargs)
 

@@ -307,6 +307,21 @@ def test_models_that_never_ask_for_a_function_are_refused_by_name(kind: str) -> 
         transformers.AutoModel.from_config(config, attn_implementation=integration.NAME)
 
 
+def test_a_model_around_others_with_its_own_attention_is_named() -> None:
+    """Its parts may ask for a function, as BERT does in Grounding DINO."""
+    text = transformers.BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, vocab_size=TOKENS)
+    image = transformers.SwinConfig(embed_dim=12, depths=[1, 1], num_heads=[1, 1], image_size=32, window_size=4)
+    sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "num_queries": 5, "num_feature_levels": 2}
+    given = {"text_config": text.to_dict(), "backbone_config": image.to_dict(), **sizes}
+    config = transformers.GroundingDinoConfig(encoder_attention_heads=2, decoder_attention_heads=2, **given)
+    make = transformers.GroundingDinoModel._from_config
+    with pytest.raises(AttnccError, match=r"A714.*grounding-dino has") as caught:
+        make(deepcopy(config), attn_implementation=integration.NAME)
+    assert '"text_config": "attncc"' in str(caught.value)
+    model = make(config, attn_implementation={"text_config": integration.NAME})
+    assert model.config.text_config._attn_implementation == integration.NAME
+
+
 def test_a_part_with_its_own_attention_is_named() -> None:
     """An encoder of images beside a decoder: transformers takes an implementation for each part."""
     encoder = transformers.Swinv2Config(image_size=32, embed_dim=16, depths=[1], num_heads=[2], window_size=4)
