@@ -20,12 +20,14 @@ from .helper import HelperKernel
 THREADS = 128
 _BARRIER_BYTES = 8
 
-# What it costs: a launch, beside whose end the kernel begins, and to read and write V. What it brings: a share of the
-# time that products take, the larger the fewer rows a block has, as each block transposes V. Of an H200.
+# On an H200. What it costs: to read and write V, and a launch: 4 us alone, of which half is taken to remain since the
+# kernel begins beside its end (not timed apart). What it brings: a share of the time that products take. That was 5 %
+# for blocks of 192 rows (head dim 128). Each block transposes V, so the share is inverse to a block's rows; at head dim
+# 256, with 128 rows, and at 64, with 256, the lengths from which it pays agree (docs/notebook/2026-11-e4m3.md).
 LAUNCH_SECONDS = 2e-6
 BYTES_A_SECOND = 4e12
 FLOPS = 1e15
-SHARE_OF_A_ROW = 9.6
+SHARE_OF_A_ROW = 0.05 * 192
 
 
 def needed(facts: ForwardFacts) -> tuple[HelperKernel, ...]:
