@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..diagnostics import AttnccError, Diagnostic
+from ..runtime.store.package_store import PLAN_SUFFIX, read_plan
 
 _ELF = b"\x7fELF"
 
 
 def verify(folder: Path, files: Mapping[str, bytes], entries: Mapping[str, str]) -> None:
-    """AttnccError A910 if a file of a variant isn't what was to be written, if its Python text can't be compiled, or if
-    a cubin lacks its kernel (`entries`, by file name)."""
+    """AttnccError A910 if a file of a variant isn't what was to be written, if its Python text can't be compiled, if
+    the store would refuse a plan, or if a cubin lacks its kernel (`entries`, by file name)."""
     for name, content in files.items():
         if (folder / name).read_bytes() != content:
             raise _wrong(name, "it reads differently than it was written", "look at the disk")
@@ -20,6 +21,12 @@ def verify(folder: Path, files: Mapping[str, bytes], entries: Mapping[str, str])
         compile(files["__init__.py"], "__init__.py", "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise _wrong("__init__.py", f"it is not Python: {error}", _REPORT) from None
+    for name, content in files.items():
+        if name.endswith(PLAN_SUFFIX):
+            try:
+                read_plan(name.removesuffix(PLAN_SUFFIX), content)
+            except (ValueError, RecursionError) as error:
+                raise _wrong(name, f"it can't be read: {error}", _REPORT) from None
     for name, entry in entries.items():
         if not holds_kernel(files[name], entry):
             raise _wrong(name, f"it is no machine code of {entry}", _REPORT)

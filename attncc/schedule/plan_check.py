@@ -55,7 +55,7 @@ Arrays = Mapping[str, tuple[Type, int]]  # what can be loaded: type and rank
 
 def check_plan(plan: KernelPlan) -> None:
     """ValueError with the first thing that can't be. Whether a target grants what the plan takes is not asked again."""
-    _check_variant(plan.variant)
+    _check_variant(plan.variant, (*SYMBOLS, OFFSET_SYMBOL) if plan.grid_2d is not None else SYMBOLS)
     known = (
         (plan.pass_name, PASSES), (plan.target, TARGETS), (plan.dtype, DTYPE_BYTES),
         (plan.loop, LOOPS), (plan.knobs["family"], KINDS),
@@ -103,7 +103,8 @@ def _check_grid(plan: KernelPlan) -> None:
 # -------------------------------------------------------------------- the variant
 
 
-def _check_variant(variant: Variant) -> None:
+def _check_variant(variant: Variant, symbols: Collection[str]) -> None:
+    """`symbols`: what its lines may read. In 2-D tiles queries and their offset are divided apart."""
     names = [item.name for item in variant.inputs] + [name for name, _ in variant.consts] + list(variant.lets)
     _require(_NAME.fullmatch(variant.name) is not None, "the name of the variant")
     _require(len(names) == len(set(names)), "a name")
@@ -115,7 +116,7 @@ def _check_variant(variant: Variant) -> None:
     lets: dict[str, Type] = {}
     for statement in variant.statements:
         value = statement.condition if isinstance(statement, Keep) else statement.value
-        _check_value(value, SYMBOLS, arrays, lets)
+        _check_value(value, symbols, arrays, lets)
         if isinstance(statement, Let):
             lets[statement.name] = value.type
         wanted = {Keep: Type.BOOL, Score: Type.FLOAT}.get(type(statement), value.type)

@@ -46,16 +46,19 @@ from tests.gpu.cases import SPECS
 BUILT = Path(gettempdir()) / "attncc_sanitizer"
 DTYPE, HEAD_DIM = "bf16", 128
 DENSE = Problem(1, 4, 2, 200, 333, HEAD_DIM, HEAD_DIM)
+LONG = replace(DENSE, kv_len=2100)  # beyond the lengths that may have kernels of their own
 PACKED = Problem(
     3, 4, 2, 200, 333, HEAD_DIM, HEAD_DIM, packed=True, q_starts=(0, 23, 23, 200), kv_starts=(0, 150, 160, 333)
 )
 DECODE = Problem(1, 4, 2, 3, 1500, HEAD_DIM, HEAD_DIM)  # enough keys that they are split
+ROWS_18, ROWS_34 = replace(DECODE, q_len=9), replace(DECODE, q_len=17)  # calls with kernels for many rows
 TILES_2D = Problem(1, 4, 2, 256, 256, HEAD_DIM, HEAD_DIM)  # whole rows of each 2-D grid
 MANY = Problem(2, 70, 70, 200, 333, HEAD_DIM, HEAD_DIM)  # more blocks than a GPU holds
 MANY_SPEC = "causal"
 PAIRED = Problem(2, 4, 2, 600, 422, HEAD_DIM, HEAD_DIM)  # even numbers of blocks, of queries and of keys
 PAIRED_SPECS = ("full", "causal")  # whose thread blocks load for each other, forward or backward
 WIDE_SPEC, WIDE_DIM = "causal", 256  # where backward kernels share the work in other ways
+E4M3_SPECS, E4M3_DIMS = ("full", "causal"), (64, 128, 256)  # each with tiles of its own
 
 
 def main() -> None:
@@ -93,17 +96,26 @@ def _compile(specs: Sequence[str], targets: Sequence[str]) -> None:
 
 
 def _build(targets: Sequence[str], spec: str) -> int:
+    head_dims = [HEAD_DIM, WIDE_DIM] if spec == WIDE_SPEC else [HEAD_DIM]
     built = build(
-        folder("specs") / f"{spec}.attn",
+        _file(spec),
         BUILT / spec,
         archs=targets,
         dtypes=[DTYPE],
-        head_dims=[HEAD_DIM, WIDE_DIM] if spec == WIDE_SPEC else [HEAD_DIM],
+        head_dims=head_dims,
         decode=True,
         backward=True,
         jobs=1,
     )
+    if spec in E4M3_SPECS and "sm_90a" in targets:
+        built += build(
+            _file(spec), BUILT / f"{spec}_e4m3", archs=["sm_90a"], dtypes=["e4m3"], head_dims=E4M3_DIMS, jobs=1
+        )
     return sum(len(item.resources) for item in built)
+
+
+def _file(spec: str) -> Path:
+    return folder("specs") / f"{spec}.attn"
 
 
 # -------------------------------------------------------------------- under the tool
@@ -133,13 +145,13 @@ class Launches:
 class OnePass(PackageStore):
     """A spec's kernels for one target: of forward calls those of one pass, which so runs calls of all sizes."""
 
-    def __init__(self, spec: str, target: str, pass_name: str, launches: Launches) -> None:
-        (variant,) = (path.parent for path in (BUILT / spec).glob("*/manifest.json"))
+    def __init__(self, built: str, target: str, pass_name: str, launches: Launches) -> None:
+        (variant,) = (path.parent for path in (BUILT / built).glob("*/manifest.json"))
         super().__init__(variant)
         self._target, self._pass, self._launches = target, pass_name, launches
 
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
-        return (self._target,)
+        return tuple(target for target in super().targets(configuration) if target == self._target)
 
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         return tuple(plan for plan in super().plans(configuration, target) if plan.pass_name == self._pass)
@@ -162,8 +174,8 @@ def _run(specs: Sequence[str], targets: Sequence[str]) -> None:
 
 
 def _runs(spec: str, target: str, launches: Launches) -> Iterator[tuple[str, Callable[[], None]]]:
-    def kernel(pass_name: str) -> Kernel:
-        return Kernel(OnePass(spec, target, pass_name, launches))
+    def kernel(pass_name: str, built: str = spec) -> Kernel:
+        return Kernel(OnePass(built, target, pass_name, launches))
 
     forward = kernel("forward")
     yield "dense", partial(_call, forward, DENSE, deterministic=False)
@@ -173,7 +185,8 @@ def _runs(spec: str, target: str, launches: Launches) -> Iterator[tuple[str, Cal
     if spec in PAIRED_SPECS:
         yield "pairs of blocks", partial(_call_paired, kernel("forward"))
     decode = kernel("decode")
-    yield "decode", partial(_call, decode, DECODE)
+    for problem in (DECODE, ROWS_18, ROWS_34):
+        yield f"decode of {problem.q_len} queries", partial(_call, decode, problem)
     if spec == WIDE_SPEC:
         yield "wide dense", partial(_call, forward, _wide(DENSE), deterministic=False)
         yield "wide packed", partial(_call, forward, _wide(PACKED), deterministic=True)
@@ -181,17 +194,23 @@ def _runs(spec: str, target: str, launches: Launches) -> Iterator[tuple[str, Cal
     tiles_2d = kernel("patches")
     if tiles_2d._store.plans(Configuration(DTYPE, HEAD_DIM, HEAD_DIM), target):
         yield "patches", partial(_call, tiles_2d, TILES_2D, deterministic=False)
+    if spec in E4M3_SPECS and target == "sm_90a":
+        e4m3 = kernel("forward", f"{spec}_e4m3")
+        for head_dim in E4M3_DIMS:
+            for problem in (DENSE, LONG):
+                sized = replace(problem, head_dim=head_dim, value_head_dim=head_dim)
+                yield f"e4m3 {head_dim}", partial(_call, e4m3, sized, dtype="e4m3")
 
 
 def _wide(problem: Problem) -> Problem:
     return replace(problem, head_dim=WIDE_DIM, value_head_dim=WIDE_DIM)
 
 
-def _call(kernel: Kernel, problem: Problem, deterministic: bool | None = None) -> None:
+def _call(kernel: Kernel, problem: Problem, deterministic: bool | None = None, dtype: str = DTYPE) -> None:
     """A forward call, and if `deterministic` tells how, a backward one. Arrays are made on the CPU: the tool needn't
     look at kernels of torch."""
     rng, device, softmax = np.random.default_rng(1), Cuda(torch), kernel.variant.normalize == "softmax"
-    q, k, v = (device.put(item) for item in synthetic.qkv(problem, DTYPE, rng))
+    q, k, v = (device.put(item) for item in synthetic.qkv(problem, dtype, rng))
     drawn = synthetic.inputs(kernel.variant, problem, rng)
     keywords: dict[str, Any] = {name: device.put(array) for name, array in drawn.items()}
     if kernel.variant.dropout is not None:
@@ -219,7 +238,8 @@ def _report(specs: Sequence[str], launched: set[str]) -> None:
 
     Built with kernels that add up dQ in order, `backward_dq` is for calls that there are none of.
     """
-    built = {path.stem for spec in specs for path in (BUILT / spec).glob("*/*.cubin")}
+    folders = [BUILT / name for spec in specs for name in (spec, f"{spec}_e4m3")]
+    built = {path.stem for built_in in folders for path in built_in.glob("*/*.cubin")}
     print(f"launched {len(launched & built)} of {len(built)}")
     print(f"not launched: {', '.join(sorted(built - launched)) or 'none'}")
 

@@ -154,15 +154,20 @@ class PackageStore:
             content = (self._folder / file).read_bytes()
             if self._manifest is not None:
                 self._manifest.check(file, content)
-            plan = from_json(json.loads(content))
-            if not isinstance(plan, KernelPlan):
-                raise ValueError("it is no plan")
-            check_plan(plan)
-            if kernel_name(plan) != name:
-                raise ValueError(f"it is the plan of {kernel_name(plan)}")
+            return read_plan(name, content)
         except (OSError, ValueError, RecursionError) as error:
             raise damaged(self._folder, f"{file}: {error}") from None
-        return plan
+
+
+def read_plan(name: str, content: bytes) -> KernelPlan:
+    """What the file of the kernel `name` holds. ValueError if no compiler could have written it for this kernel."""
+    plan = from_json(json.loads(content))
+    if not isinstance(plan, KernelPlan):
+        raise ValueError("it is no plan")
+    check_plan(plan)
+    if kernel_name(plan) != name:
+        raise ValueError(f"it is the plan of {kernel_name(plan)}")
+    return plan
 
 
 def _read_names(names: Sequence[str]) -> Iterator[tuple[str, re.Match[str]]]:
