@@ -52,9 +52,9 @@ class Cuda:
         self.target = self.arch = "sm_80" if major == 8 else f"sm_{major}{minor}"
 
     def put(self, array: np.ndarray) -> Any:
-        if array.dtype == ml_dtypes.bfloat16:
-            bits = np.ascontiguousarray(array).view(np.int16)
-            return self.torch.from_numpy(bits).cuda().view(self.torch.bfloat16).reshape(array.shape)
+        if array.dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn):  # torch takes no such array
+            bits = np.ascontiguousarray(array).view(f"i{array.dtype.itemsize}")
+            return self.torch.from_numpy(bits).cuda().view(getattr(self.torch, array.dtype.name)).reshape(array.shape)
         return self.torch.from_numpy(np.array(array, order="C")).cuda()
 
     def get(self, array: Any) -> np.ndarray:

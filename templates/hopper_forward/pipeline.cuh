@@ -23,7 +23,7 @@ struct Plan {
 /// blocks of queries to the producer, with the keys that each group of rows looks at. Each stage of keys has tile info
 /// for each group, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no
 /// index. Two works are kept: one is needed again when the next Q has come. A warp's first lane reads tile info and
-/// works, and arrives at their barriers, for all lanes. Of a plan each lane has a part, and arrives for itself.
+/// works, and arrives at their barriers, for all lanes. Who writes a part of tile info or of a plan arrives for itself.
 template <int STAGES, int WARPGROUPS, int GROUPS>
 struct Pipeline {
     static constexpr int QUERY_BARRIERS = 4 * STAGES, PLAN_BARRIERS = QUERY_BARRIERS + 2 * WARPGROUPS;
@@ -51,7 +51,7 @@ struct Pipeline {
     /// `leaving`: how many warps arrive when they have left a stage.
     __device__ __forceinline__ void init(int leaving) const {
         for (int stage = 0; stage < STAGES; ++stage) {
-            barrier_init(keys_full(stage), 1);
+            barrier_init(keys_full(stage), GROUPS + 1);
             barrier_init(keys_empty(stage), leaving);
             barrier_init(values_full(stage), 1);
             barrier_init(values_empty(stage), leaving);
@@ -65,7 +65,7 @@ struct Pipeline {
         barrier_init_done();
     }
 
-    /// By one lane, before it, or another behind a warp barrier, arrives at the stage's full barrier.
+    /// By one lane for each group, before it arrives at the stage's full barrier. The lane that loads arrives as well.
     __device__ __forceinline__ void write(int stage, int group, const TileInfo& info) const {
         const int kind = info.loaded ? (int)info.tile.kind : NONE;
         const int flags = kind | (info.last ? LAST : info.gap ? GAP : 0);
