@@ -256,6 +256,10 @@ class ForwardFacts(Facts):
         bounded = self.plan.variant.normalize == "softmax" and not self.plan.paged
         return "ProbsInRange" if bounded else "ProbsOfAnyRange<M_TILES>"
 
+    def is_short(self, rows: int) -> bool:
+        """Whether a block of queries with so many rows takes less time than a whole one."""
+        return False
+
     @property
     def uses_clusters(self) -> bool:
         """Whether two thread blocks that look at the same keys may load them for each other."""

@@ -103,8 +103,8 @@ struct Normalizer : RunningMax<M_TILES> {
 #pragma unroll
             for (int i = 0; i < 2 * N_TILES; ++i) peak = fmaxf(peak, probs[m][i / 2][2 * r + i % 2]);
             const float excess = fmaxf(log2_approximate(quad_max(peak)) - Dtype::FIRST, 2.0f);
-            const float sum = quad_max(tile_sum[m][r]);
-            rescale[m][r] = lower_row(m, r, fmaxf(sum > limit ? excess : 0.0f, beyond_room(sum, limit)), probs);
+            const float sum = quad_max(tile_sum[m][r]), step = sum > limit ? excess : 0.0f;
+            rescale[m][r] = lower_row(m, r, step + beyond_room(sum * exp2_flushed(-step), limit), probs);
         });
         return true;
     }

@@ -281,6 +281,15 @@ class HopperForward(ForwardFacts):
         return self.counts_tiles and softmax and plan.dtype != "e4m3"
 
     @property
+    def passes_by(self) -> bool:
+        """Whether a warpgroup that has no rows in a block computes none of its tiles, where consumers count these. By
+        turns, the other one would wait for it."""
+        return self.counts_tiles and not self.ping_pong
+
+    def is_short(self, rows: int) -> bool:
+        return self.passes_by and 0 < rows <= self.plan.block_q - WARPGROUP_ROWS
+
+    @property
     def guessed_max_sum(self) -> str:
         """The least sum of a tile, as a literal, that guessed maxima may leave: fp16 loses digits below 2^-14."""
         return {"fp16": "1"}.get(self.plan.dtype, "0x1p-40f")

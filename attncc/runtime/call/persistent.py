@@ -17,6 +17,12 @@ def alike(plan: KernelPlan, problem: Problem) -> bool:
     return not plan.variant.keeps and not problem.varies
 
 
+def has_short_blocks(plan: KernelPlan, problem: Problem) -> bool:
+    """Whether the last block of a sequence's queries takes less time than others."""
+    facts = forward_facts(plan)
+    return facts.is_short(problem.q_len % plan.block_q)
+
+
 def clusters(plan: KernelPlan, problem: Problem, resident: int) -> bool:
     """Whether thread blocks 2i and 2i + 1 of a grid of at most `resident` load keys for each other: they always work on
     rows of one head of k, and long enough."""
