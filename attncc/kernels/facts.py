@@ -240,6 +240,11 @@ class ForwardFacts(Facts):
         return 1
 
     @property
+    def out_columns(self) -> str:
+        """The struct that says which columns of the output a lane stores."""
+        return "ColumnsInFours" if self.transposes_values or self.plan.kv_dtype else "ColumnsInPairs"
+
+    @property
     def transposes_values(self) -> bool:
         """Whether V is transposed on its way to P V."""
         return False

@@ -68,6 +68,10 @@ class HopperForward(ForwardFacts):
         return self.plan.dtype == "e4m3"
 
     @property
+    def out_columns(self) -> str:
+        return super().out_columns if self.transposes_values else "ColumnsInEights"
+
+    @property
     def row_groups(self) -> int:
         """Into how many groups a block's rows fall, for each of which tiles have lists and info: one for each
         warpgroup, or one for all. One where nothing is masked, and where large tiles are tested, which are seldom EMPTY
