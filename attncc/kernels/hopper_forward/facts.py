@@ -160,14 +160,17 @@ class HopperForward(ForwardFacts):
     def counts_tiles(self) -> bool:
         """Whether consumers know a block's tiles without tile info: where all keys are kept, the first tile alone
         may have fewer, and the last begins with the first key. Score lines leave no register for it."""
-        return self.is_low_pressure and not self.plan.variant.keeps and not self.plan.may_split
+        return not self.plan.variant.keeps and not self.plan.may_split and self.is_low_pressure
 
     @property
     def is_low_pressure(self) -> bool:
         """Whether the variant computes next to nothing for each pair."""
+        variant = self.plan.variant
+        if not (variant.keeps or variant.scores) and variant.dropout is None:
+            return True  # calls of built kernels needn't load what analyses variants
         from ..instruction_cost import register_pressure
 
-        return register_pressure(self.plan.variant) == 0 and not self.plan.variant.scores
+        return register_pressure(variant) == 0 and not variant.scores
 
     @property
     def shares_distances(self) -> bool:
@@ -291,7 +294,7 @@ class HopperForward(ForwardFacts):
         return self.counts_tiles and not self.ping_pong
 
     def is_short(self, rows: int) -> bool:
-        return self.passes_by and 0 < rows <= self.plan.block_q - WARPGROUP_ROWS
+        return 0 < rows <= self.plan.block_q - WARPGROUP_ROWS and self.passes_by
 
     @property
     def guessed_max_sum(self) -> str:
