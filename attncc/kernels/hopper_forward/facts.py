@@ -293,6 +293,11 @@ class HopperForward(ForwardFacts):
         turns, the other one would wait for it."""
         return self.counts_tiles and not self.ping_pong
 
+    @property
+    def finishes_early(self) -> bool:
+        """Whether a row's sums are finished beside its last P V, which takes registers."""
+        return self.counts_tiles or (self._is_wide_8_bit and self.row_groups == 1)
+
     def is_short(self, rows: int) -> bool:
         return 0 < rows <= self.plan.block_q - WARPGROUP_ROWS and self.passes_by
 
