@@ -109,8 +109,8 @@ struct Normalizer : RunningMax<M_TILES> {
         return true;
     }
 
-    /// Behind the probabilities of a tile with new maxima: raises those of rows with a sum near the limit. The sums of the
-    /// tiles to come are much the same, and some are twice as large.
+    /// Behind the probabilities of a tile with new maxima: raises those of rows with a sum near the limit. Sums of the tiles
+    /// to come are much like it, and some are twice as large.
     template <int N_TILES>
     __device__ __forceinline__ void leave_room(float (&probs)[M_TILES][N_TILES][4], float limit) {
         if constexpr (Dtype::FIRST == 0) return;
@@ -174,8 +174,9 @@ struct Normalizer : RunningMax<M_TILES> {
     }
 
 private:
-    /// By what whole exponent a sum is beyond a quarter of the limit: then a maximum stays a power of two, which rounds to itself.
-    /// A quarter: of normal scores with a deviation of 1, sums are within half a percent of a tile for 64 rows. 
+    /// By what whole exponent a sum is beyond a quarter of the limit. Whole, so that a largest probability that is a power of two
+    /// stays one, and rounds to itself. A quarter: of 64 rows of normal scores some sum is beyond the limit in 1 of 100 tiles then;
+    /// a half leaves 30 (of 96 keys), no room 80. See docs/notebook/2026-11-e4m3.md.
     static __device__ __forceinline__ float beyond_room(float sum, float limit) {
         return fmaxf(ceilf(log2_approximate(sum * (4 / limit))), 0.0f);
     }
