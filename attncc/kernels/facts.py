@@ -240,6 +240,11 @@ class ForwardFacts(Facts):
         return 1
 
     @property
+    def out_columns(self) -> str:
+        """The struct that says which columns of the output a lane stores."""
+        return "ColumnsInFours" if self.transposes_values or self.plan.kv_dtype else "ColumnsInPairs"
+
+    @property
     def transposes_values(self) -> bool:
         """Whether V is transposed on its way to P V."""
         return False
@@ -255,6 +260,10 @@ class ForwardFacts(Facts):
         """The struct that brings P, times the scales of a cache of 8 bits, into fp16's range."""
         bounded = self.plan.variant.normalize == "softmax" and not self.plan.paged
         return "ProbsInRange" if bounded else "ProbsOfAnyRange<M_TILES>"
+
+    def is_short(self, rows: int) -> bool:
+        """Whether a block of queries with so many rows takes less time than a whole one."""
+        return False
 
     @property
     def uses_clusters(self) -> bool:

@@ -2,7 +2,8 @@
 #include "common/math.cuh"
 
 /// Q, K, V and P are e4m3 (8 bits, up to 448), the output bf16, whose type and words these are. A row's largest probability
-/// begins at 2^6, where 16-bit operands have 1, so that small ones don't become 0 below 2^-10, and grows to 2^8.75 at most.
+/// begins at 2^6, where 16-bit operands have 1, so that small ones don't become 0 below 2^-10, and grows to 2^8.75 at most. Where
+/// many are as large, it is lowered (stale_max_softmax.cuh).
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr float FIRST = 6, GROWTH = 8.75f;

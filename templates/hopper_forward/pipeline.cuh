@@ -84,9 +84,11 @@ struct Pipeline {
     }
 
     /// By one lane, before it arrives at the warpgroup's full barrier. `turn` is 0 and 1 by turns.
-    __device__ __forceinline__ void write_work(int warpgroup, unsigned turn, const Work& work) const {
-        put(work_at(warpgroup, turn), work);
+    __device__ __forceinline__ void write_work(int warpgroup, unsigned turn, const Plan& plan) const {
+        put(work_at(warpgroup, turn), plan);
     }
+
+    __device__ __forceinline__ Plan read_plan_of(int warpgroup, unsigned turn) const { return take<Plan>(work_at(warpgroup, turn)); }
 
     __device__ __forceinline__ Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 

@@ -26,6 +26,9 @@ struct NoRowState {
     template <class Probs>
     __device__ __forceinline__ bool lowered(Probs&, float) const { return true; }
 
+    template <class Probs>
+    __device__ __forceinline__ void leave_room(Probs&, float) const {}
+
     template <class Out>
     __device__ __forceinline__ void rescale_rows(Out&) const {}
 

@@ -27,6 +27,7 @@ from attncc.problem import Problem
 from attncc.problem.arrays import array_facts
 from attncc.problem.facts import KERNEL_DTYPES
 from attncc.problem.inputs import merged
+from attncc.runtime.call.persistent import has_short_blocks
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
 from tests.emulator.sources import rendered, rendered_helper
@@ -139,7 +140,8 @@ def _forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     group = values["num_heads"] // values["num_kv_heads"]
     assert not call.paired or group * values["q_blocks"] % 2 == 0, "two thread blocks look at one head of k"
     values |= {"blocks": blocks, "head_swizzle": group if call.paired else 2}
-    values |= {"next_block": counter.ctypes.data if plan.variant.keeps else 0}
+    claimed = plan.variant.keeps or (not call.paired and has_short_blocks(plan, problem_of(plan, call)))
+    values |= {"next_block": counter.ctypes.data if claimed else 0}
     lists = np.full(_list_words(plan, call, values), 2**64 - 1, np.uint64)
     if facts_of(plan).tile_lists:
         values["tile_lists"] = lists.ctypes.data

@@ -68,6 +68,10 @@ class HopperForward(ForwardFacts):
         return self.plan.dtype == "e4m3"
 
     @property
+    def out_columns(self) -> str:
+        return super().out_columns if self.transposes_values else "ColumnsInEights"
+
+    @property
     def row_groups(self) -> int:
         """Into how many groups a block's rows fall, for each of which tiles have lists and info: one for each
         warpgroup, or one for all. One where nothing is masked, and where large tiles are tested, which are seldom EMPTY
@@ -156,14 +160,17 @@ class HopperForward(ForwardFacts):
     def counts_tiles(self) -> bool:
         """Whether consumers know a block's tiles without tile info: where all keys are kept, the first tile alone
         may have fewer, and the last begins with the first key. Score lines leave no register for it."""
-        return self.is_low_pressure and not self.plan.variant.keeps and not self.plan.may_split
+        return not self.plan.variant.keeps and not self.plan.may_split and self.is_low_pressure
 
     @property
     def is_low_pressure(self) -> bool:
         """Whether the variant computes next to nothing for each pair."""
+        variant = self.plan.variant
+        if not (variant.keeps or variant.scores) and variant.dropout is None:
+            return True  # calls of built kernels needn't load what analyses variants
         from ..instruction_cost import register_pressure
 
-        return register_pressure(self.plan.variant) == 0 and not self.plan.variant.scores
+        return register_pressure(variant) == 0 and not variant.scores
 
     @property
     def shares_distances(self) -> bool:
@@ -279,6 +286,20 @@ class HopperForward(ForwardFacts):
         plan = self.plan
         softmax = self.normalizer == "stale_max_softmax" and plan.variant.dropout is None
         return self.counts_tiles and softmax and plan.dtype != "e4m3"
+
+    @property
+    def passes_by(self) -> bool:
+        """Whether a warpgroup that has no rows in a block computes none of its tiles, where consumers count these. By
+        turns, the other one would wait for it."""
+        return self.counts_tiles and not self.ping_pong
+
+    @property
+    def finishes_early(self) -> bool:
+        """Whether a row's sums are finished beside its last P V, which takes registers."""
+        return self.counts_tiles or (self._is_wide_8_bit and self.row_groups == 1)
+
+    def is_short(self, rows: int) -> bool:
+        return 0 < rows <= self.plan.block_q - WARPGROUP_ROWS and self.passes_by
 
     @property
     def guessed_max_sum(self) -> str:

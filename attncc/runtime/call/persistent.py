@@ -9,6 +9,9 @@ from ...schedule.plan import DTYPE_BYTES, KernelPlan
 
 PAIRED_ROWS = 1024  # of keys, or queries, that a block goes over: with fewer, waiting for each other at ends costs more
 PAIRED_MASKED = 4  # times as many under a mask, where a pair goes through the tiles of either block
+# Of the rows of blocks, that no sequence has. On an H200 (D128, blocks of 192 rows, full) pairs bring 2 to 4 % at most,
+# and to claim blocks one by one, of which short ones are soon done, 6 % at 1/9 (docs/notebook/2026-11-forward.md).
+IDLE_SHARE = 1 / 16
 _SUM_BYTES = 4  # of an element of the sum of dQ
 
 
@@ -17,12 +20,21 @@ def alike(plan: KernelPlan, problem: Problem) -> bool:
     return not plan.variant.keeps and not problem.varies
 
 
+def has_short_blocks(plan: KernelPlan, problem: Problem) -> bool:
+    """Whether the last block of a sequence's queries takes less time than others."""
+    facts = forward_facts(plan)
+    return facts.is_short(problem.q_len % plan.block_q)
+
+
 def clusters(plan: KernelPlan, problem: Problem, resident: int) -> bool:
     """Whether thread blocks 2i and 2i + 1 of a grid of at most `resident` load keys for each other: they always work on
-    rows of one head of k, and long enough."""
-    together = problem.group * forward_facts(plan).q_blocks(problem)  # blocks of queries that follow each other
+    rows of one head of k, and long enough. In a pair a short block takes as long as the other one."""
+    blocks = forward_facts(plan).q_blocks(problem)
+    together = problem.group * blocks  # blocks of queries that follow each other
     even = together % 2 == resident % 2 == 0
-    return forward_facts(plan).uses_clusters and even and not problem.packed and problem.kv_len >= PAIRED_ROWS
+    idle = 1 - problem.q_len / (blocks * plan.block_q)
+    serves = even and not problem.packed and not (has_short_blocks(plan, problem) and idle > IDLE_SHARE)
+    return forward_facts(plan).uses_clusters and serves and problem.kv_len >= PAIRED_ROWS
 
 
 def key_clusters(plan: KernelPlan, problem: Problem, resident: int, *, ordered: bool) -> bool:

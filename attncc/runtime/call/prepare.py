@@ -33,7 +33,7 @@ from .decode_launch import decode_grid, prefix_fields, set_decode, take_slots
 from .narrowed import Narrowed, narrow
 from .operands import COUNTER, CU_SEQLENS_KV, LSE, OUT, K, Q, V
 from .overlap import Spans, spans_of
-from .persistent import alike, clusters, head_swizzle
+from .persistent import alike, clusters, has_short_blocks, head_swizzle
 from .prefix_launch import over_prefix, set_rows, with_rows_copied
 from .repeated import EARLY, PAIRED
 from .splits import choose_splits
@@ -282,12 +282,13 @@ class _Preparation:
         resident = device.multiprocessors * self._function.resident_blocks
         main.maps(self._maps)
         main.set({"blocks": blocks})
-        if blocks > resident and not alike(self._plan, self._problem) and self._rows_behind is None:
-            self.counters = self._kernels.counters
-            main.operand("next_block", COUNTER)
         ahead = pays(self._plan, self._problem)  # else each block transposes V for itself
         alone = self._facts.transposes_values and not ahead
         together = [PAIRED] if clusters(self._plan, self._problem, resident) and not alone else []
+        unlike = not alike(self._plan, self._problem) or (not together and has_short_blocks(self._plan, self._problem))
+        if blocks > resident and unlike and self._rows_behind is None:
+            self.counters = self._kernels.counters
+            main.operand("next_block", COUNTER)
         return main.build(self._function, min(blocks, resident), *together, *([EARLY] if ahead else []))
 
     def _set_sizes(self) -> None:

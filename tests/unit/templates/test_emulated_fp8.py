@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 from attncc import api, reference
 from attncc.analysis.grid_2d import Grid2D
 from attncc.analysis.mask.tiles import analyse_tiles_2d
+from attncc.codegen.render import KernelSource
 from attncc.descales import with_descales
 from attncc.kernels.candidates import make_plan
 from attncc.kernels.hopper_forward.facts import HopperForward
 from attncc.reference.accuracy import accuracy
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import Schedule
-from tests.emulator import kernel
+from tests.emulator import attention, kernel
 from tests.emulator.attention import Call, forward
+from tests.emulator.sources import rendered
 from tests.unit.templates.test_emulated_kernels import CAUSAL, NEIGHBOURHOOD, SCATTERED, qkv
 
 pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
@@ -179,3 +181,26 @@ def test_a_key_that_outweighs_all_others() -> None:
     q, k, v = qkv(plan, (1, 1, 64), (1, 1, 320))
     k[:, :, 100] = (k[:, :, 100].astype(np.float32) * 20).astype(k.dtype)
     check(plan, Call(q, k, v))
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_warpgroups_without_rows(ahead: bool) -> None:
+    """Last blocks of 58 and of 128 rows, for one and two warpgroups of three; thread blocks claim them one by one."""
+    plan = plan_of(FULL, (64, 64), block_q=192)
+    for rows in (250, 320):
+        check(plan, Call(*qkv(plan, (1, 3, rows), (1, 3, 200)), ahead=ahead))
+
+
+def test_normal_scores_move_no_maxima(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the first tile leave room for sums of others, or warps would lower theirs in most tiles of a block."""
+    moved = "if (!max_still_valid(__int_as_float(0x7f7fffff))) return false;"
+    lost = "each_row([&](int m, int r) { offset[m][r] = -NEGATIVE_INFINITY; });"
+
+    def losing_what_moves(plan: KernelPlan) -> KernelSource:
+        source = rendered(plan)
+        assert moved in source.text
+        return replace(source, text=source.text.replace(moved, lost))
+
+    monkeypatch.setattr(attention, "rendered", losing_what_moves)
+    plan = plan_of(FULL, (64, 64), block_kv=128)
+    check(plan, Call(*qkv(plan, (1, 1, 64), (1, 1, 1024))))

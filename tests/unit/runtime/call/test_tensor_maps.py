@@ -12,7 +12,7 @@ import pytest
 from attncc import api
 from attncc.kernels.candidates import make_candidates
 from attncc.problem import Problem
-from attncc.runtime.call.persistent import PAIRED_ROWS, head_swizzle, key_head_swizzle
+from attncc.runtime.call.persistent import PAIRED_ROWS, clusters, head_swizzle, key_head_swizzle
 from attncc.schedule.plan import Build
 from attncc.schedule.plan_json import to_json
 from tests import plans
@@ -136,6 +136,14 @@ def test_more_blocks_are_shared_out_where_all_are_alike(bench: MakeBench) -> Non
     assert not made.cuda.zeroed
 
 
+def test_short_last_blocks_are_claimed(bench: MakeBench) -> None:
+    """Of 28 rows, which one warpgroup of two has. Blocks of 100 rows take as long as others."""
+    made = bench(plan(plans.FULL))
+    for rows, claimed in ((44 * 128 + 28, True), (44 * 128 + 100, False)):
+        made.kernel(array(2, 6, rows, D), array(2, 3, 70, D), array(2, 3, 70, D))
+        assert (made.cuda.launches[-1].params["next_block"] != 0) == claimed
+
+
 ASK = """
 import json, sys
 from attncc.problem import Problem
@@ -144,6 +152,13 @@ from attncc.schedule.plan_json import from_json
 paired = clusters(from_json(json.load(sys.stdin)), Problem(2, 8, 8, 4096, 4096, 128, 128), 132)
 print(paired, "attncc.kernels.instruction_cost" in sys.modules)
 """
+
+
+def test_short_last_blocks_are_in_no_pairs() -> None:
+    """Unless they are few. Of 436 rows in blocks of 128, the last one has 52, for one warpgroup; of 4,020, too."""
+    wide, rows = plan(plans.FULL, WIDE), (436, 500, 512, 4020)
+    found = [clusters(wide, Problem(2, 8, 8, length, 4096, 128, 128), 132) for length in rows]
+    assert found == [False, True, True, True]
 
 
 @pytest.mark.parametrize(("variant", "paired"), [(plans.FULL, True), (plans.CAUSAL, False)], ids=["full", "causal"])
