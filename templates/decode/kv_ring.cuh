@@ -3,7 +3,7 @@
 
 /// The tiles of a range (see LiveTiles), loaded into a ring of STAGES places while earlier ones are worked on, by all threads of the
 /// block, which must make the same calls. A tile is made of CHUNKS chunks, each as long as a warp works on at once: those of K, then
-/// those of V. Nothing beyond the last key is read: zeros take its place.
+/// those of V. Nothing beyond the last key is read: zeros take its place. `copies_landed()`: landed.cuh, landed_for_wgmma.cuh.
 template <int STAGES, int CHUNKS, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class AnyRows,
           class Tiles>
 struct KvRing {
@@ -47,6 +47,7 @@ struct KvRing {
     /// Returns when the caller's own copies are in shared memory, and the first tile, if some are loaded ahead.
     __device__ __forceinline__ void wait_first() const {
         copy_wait<AHEAD == 0 ? 0 : AHEAD - 1>();
+        copies_landed();
         __syncthreads();
     }
 
@@ -59,6 +60,7 @@ struct KvRing {
             copy_commit();
         }
         copy_wait<AHEAD == 0 ? 0 : AHEAD - 1>();
+        copies_landed();
         __syncthreads();
         if (AHEAD == 0) return;
         queue[AHEAD] = tiles.advance();

@@ -138,6 +138,11 @@ class Decode(PortableForward):
         return "group_rows"
 
     @property
+    def row_warps(self) -> str:
+        """How many warps hold the rows of a tile, as the kernel says it."""
+        return "rows.row_warps<WARP_ROWS>()"
+
+    @property
     def spills_to_smem(self) -> bool:
         return False
 

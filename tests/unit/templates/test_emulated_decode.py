@@ -75,6 +75,31 @@ def test_many_rows(text: str, group: int, q_len: int, least_rows: int, keys: int
 
 
 @pytest.mark.parametrize(
+    ("text", "group", "q_len", "dims"),
+    [
+        (FULL, 4, 8, (64, 64)),
+        (CAUSAL, 4, 16, (128, 64)),
+        (WINDOW, 8, 5, (64, 128)),
+        (GROUPED, 2, 40, (64, 64)),
+        (FULL, 2, 1, (64, 64)),
+        (DROPPED, 2, 11, (64, 64)),
+    ],
+)
+@pytest.mark.parametrize(("warps", "keys"), [(4, 64), (8, 128), (8, 64)])
+def test_warpgroups(text: str, group: int, q_len: int, dims: tuple[int, int], warps: int, keys: int) -> None:
+    """A warpgroup has all rows, and keys of its own where there are two."""
+    tile = {"family": "hopper", "block_q": 64, "block_kv": keys, "warps": warps, "stages": 3}
+    plan = replace(decode_plan(text, "bf16", dims), least_rows=17, keys_at_once=0, **tile)
+    plan = replace(plan, rules=analyse(plan.variant, plan.block_q, plan.block_kv))
+    heads, rng = 2 * group, np.random.default_rng(4)
+    inputs: dict[str, Any] = {}
+    if text == GROUPED:
+        slope, logit = (0.1 * rng.standard_normal((2, heads))).astype(np.float32)
+        inputs = {"doc": np.sort(rng.integers(0, 3, (2, 900)).astype(np.int32)), "slope": slope, "logit": logit}
+    check(plan, Call(*qkv(plan, (2, heads, q_len), (2, 2, 900)), scale=-0.3, inputs=inputs, blocks=7, order=1))
+
+
+@pytest.mark.parametrize(
     ("dtype", "head_dims", "group", "q_len", "split_kv"),
     [
         ("bf16", (128, 128), 4, 1, None),
