@@ -44,6 +44,7 @@ _BODIES = (
     ("copy_async", "", "issue_copy(target, source, true);"),
     ("copy_async_or_zero", "", "issue_copy(target, source, exists);"),
     ("copy_once_or_zero", "", "issue_copy(target, source, exists);"),
+    ("evict_first", "", "return 0;"),
     ("copy_async_of_place", "", "issue_copy(target, source, place >= 0);"),
     ("copy_float_if", "", "if (wanted) shared_at<float>(target) = exists ? *source : 0;"),
     ("store_word_if", "", "if (wanted) shared_at<unsigned>(address) = word;"),
