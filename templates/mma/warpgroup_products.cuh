@@ -1,4 +1,4 @@
-#include "mma/lanes.cuh"
+#include "memory/landed_for_wgmma.cuh"
 #include "memory/layout.cuh"
 #include "mma/wgmma.cuh"
 
@@ -6,12 +6,12 @@
 // with one instruction for 16 columns of Q, or of P. The interface is that of mma_16bit.cuh; each product is over before it returns:
 // other thread blocks use the tensor cores meanwhile.
 
-/// The rows of Q, in shared memory.
-template <class QTile>
-struct WarpgroupQueries {
+/// The rows of Q, all read from shared memory.
+template <class QTile, int M_TILES, int REGISTERS>
+struct QueryFragments {
     unsigned long long tile;  // matrix descriptor
 
-    __device__ __forceinline__ WarpgroupQueries(unsigned queries, int) : tile(descriptor(queries, QTile::ROWS * 128)) {}
+    __device__ __forceinline__ QueryFragments(unsigned queries, int) : tile(descriptor(queries, QTile::ROWS * 128)) {}
 
     /// scores = Q K^T. `overlapped` runs under the product.
     template <class Dtype, class KTile, int N_TILES, class Addresses, class Overlapped>

@@ -15,6 +15,7 @@ from attncc.kernels.registry import facts_of
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
 from tests.emulator.attention import Call, forward
+from tests.unit.templates.test_emulated_caches import warpgroups
 from tests.unit.templates.test_emulated_kernels import (
     CAUSAL,
     DOCUMENTS,
@@ -88,9 +89,7 @@ def test_many_rows(text: str, group: int, q_len: int, least_rows: int, keys: int
 @pytest.mark.parametrize(("warps", "keys"), [(4, 64), (8, 128), (8, 64)])
 def test_warpgroups(text: str, group: int, q_len: int, dims: tuple[int, int], warps: int, keys: int) -> None:
     """A warpgroup has all rows, and keys of its own where there are two."""
-    tile = {"family": "hopper", "block_q": 64, "block_kv": keys, "warps": warps, "stages": 3}
-    plan = replace(decode_plan(text, "bf16", dims), least_rows=17, keys_at_once=0, **tile)
-    plan = replace(plan, rules=analyse(plan.variant, plan.block_q, plan.block_kv))
+    plan = warpgroups(decode_plan(text, "bf16", dims), warps, keys)
     heads, rng = 2 * group, np.random.default_rng(4)
     inputs: dict[str, Any] = {}
     if text == GROUPED:
