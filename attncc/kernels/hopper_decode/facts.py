@@ -25,8 +25,8 @@ class HopperDecode(Decode):
 
     @property
     def warp_keys(self) -> int:
-        """Those of a warpgroup."""
-        return self.plan.block_kv // (self.plan.warps // WARPGROUP_WARPS)
+        """Each warpgroup has a tile of its own."""
+        return self.plan.block_kv
 
     @property
     def products(self) -> dict[str, Product]:

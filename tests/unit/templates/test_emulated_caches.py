@@ -38,9 +38,9 @@ ROOM = 260  # of each sequence, keys
 LENGTHS = (ROOM, 131, 1, 0)
 
 
-def warpgroups(plan: KernelPlan, warps: int = 4, keys: int = 64) -> KernelPlan:
-    """The kernel for many rows in place of a decode kernel."""
-    tile: dict[str, Any] = {"block_q": 64, "block_kv": keys, "warps": warps, "stages": 3}
+def warpgroups(plan: KernelPlan, count: int = 2, stages: int = 6) -> KernelPlan:
+    """The kernel for many rows in place of a decode kernel, of so many warpgroups."""
+    tile: dict[str, Any] = {"block_q": 64, "block_kv": 64, "warps": 4 * count, "stages": stages, "tiles_at_once": count}
     own = replace(plan, family="hopper", least_rows=17, keys_at_once=0, **tile)
     return replace(own, rules=analyse(own.variant, own.block_q, own.block_kv))
 
