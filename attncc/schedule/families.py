@@ -8,6 +8,7 @@ from __future__ import annotations
 FAMILIES = {
     "hopper_forward": "hopper",
     "hopper_backward": "hopper",
+    "hopper_decode": "hopper",
     "hopper_wide": "hopper_wide",
     "wide_forward": "wide",
     "portable_forward": "portable",

@@ -193,4 +193,5 @@ class KernelPlan(Choice):
         """`hopper 128 x 64, 8 warps, 4 stages`: what distinguishes plans of one kernel."""
         more = ", low register" if self.low_register else ""
         more += f", {self.keys_at_once} keys at once" if self.keys_at_once else ""
+        more += f", {self.tiles_at_once} tiles at once" if self.tiles_at_once > 1 else ""
         return f"{self.family} {self.block_q} x {self.block_kv}, {self.warps} warps, {self.stages} stages{more}"

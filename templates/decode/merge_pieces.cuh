@@ -41,18 +41,23 @@ struct MergePieces {
 
     MergePieces() = default;
 
+    /// No more pieces than parts: one for each thread block.
     __device__ __forceinline__ MergePieces(int parts, int rows)
-        : size(max((rows + MOST - 1) / MOST, small_quotient(LEAST + parts - 1, parts))), count(small_quotient(rows + size - 1, size)) {}
+        : size(max((rows + MOST - 1) / MOST, small_quotient(max(rows, LEAST) + parts - 1, parts))),
+          count(small_quotient(rows + size - 1, size)) {}
 
     /// The pieces that this thread block has, as bits, when it has come as one of `blocks`; it waits if it `may`. Then it sees what they
     /// wrote before they came. A block that is alone counts nothing: others may count with it for another item. All threads must call.
     __device__ __forceinline__ unsigned take(unsigned* counter, int blocks, bool may) const {
         __shared__ unsigned own;
         __syncthreads();
-        if (threadIdx.x == 0) own = blocks == 1 ? ~0u : come(counter, blocks, may);
+        if (threadIdx.x == 0) own = blocks == 1 ? (1u << count) - 1 : come(counter, blocks, may);
         __syncthreads();
         return own;
     }
+
+    /// Behind the pieces from `first` on that `own` has one after the other; `first` if it hasn't that.
+    static __device__ __forceinline__ int end(unsigned own, int first) { return first + __ffs(~(own >> first)) - 1; }
 
     /// The same, by one thread.
     __device__ __forceinline__ unsigned come(unsigned* counter, int blocks, bool may) const {

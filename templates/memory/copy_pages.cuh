@@ -1,9 +1,9 @@
-#include "memory/copy.cuh"
+#include "memory/layout.cuh"
 #include "memory/pages.cuh"
 #include "tiles/tiles.cuh"
 
 // Tiles of K and V from a cache in pages. A warp looks up the rows that its own lanes copy, a lane for each row, once for K and V, and one
-// tile ahead: nothing waits for the table but the first tile. There are no branches.
+// tile ahead: nothing waits for the table but the first tile. There are no branches. `copy_async_of_place`: see kv_copies.cuh.
 
 /// Which rows of KEYS keys a warp copies, in tiles of ROWS keys whose rows have up to CHUNKS chunks: STEP rows at once, by LANES lanes each.
 template <int KEYS, int ROWS, int THREADS, int CHUNKS>
@@ -63,13 +63,6 @@ private:
 
     __device__ __forceinline__ unsigned entry(unsigned key) const { return (unsigned)(key * params.page_magic >> params.page_shift); }
 };
-
-/// As copy_async_or_zero, of a row at `place`: nothing is read where that is negative. Told a size that is computed, ptxas 13.0 adds what it
-/// lacks of 16 to the address.
-__device__ __forceinline__ void copy_async_of_place(unsigned target, const void* source, long long place) {
-    asm volatile("{\n.reg .pred none;\nsetp.lt.s32 none, %2, 0;\ncp.async.cg.shared.global [%0], [%1], 16, none;\n}" ::"r"(target), "l"(source),
-                 "r"((int)(place >> 32)));
-}
 
 /// The rows of k, or of v, of one head. `pool` is row 0 of page 0; strides are in bytes.
 struct PagedRows {

@@ -1,3 +1,4 @@
+#include "memory/landed.cuh"
 #include "mma/lanes.cuh"
 #include "memory/layout.cuh"
 #include "mma/load_matrices.cuh"

@@ -1,3 +1,4 @@
+#include "memory/landed.cuh"
 #include "memory/layout.cuh"
 #include "memory/shared_floats.cuh"
 

@@ -1,7 +1,7 @@
 #include "scheduler/stream_k.cuh"
 
-/// Runs that don't go on from head to head, where that takes no longer: up to `parts` of each `each` units, of `size` units, but for
-/// the first `longer` ones, which have one more, and the last; others are empty.
+/// Runs that don't cut heads, or don't go on from head to head, where that takes no longer: up to `parts` of each `each` units, of `size`
+/// units, but for the first `longer` ones, which have one more, and the last; others are empty.
 struct HeadRuns : Runs {
     int each, parts;
 
@@ -9,15 +9,22 @@ struct HeadRuns : Runs {
 
     /// Up to `count` runs. One that goes on with another head begins anew: nothing is on its way then, for as long as AGAIN units take,
     /// or half as many where two runs share a multiprocessor, as they do if they aren't `few`. So heads that are `alike` are cut each
-    /// by itself, if no run becomes longer by more. Where units are `few`, runs have two, as far as heads have: a run's first two tiles are
+    /// by itself, or runs have several whole heads, if no run becomes longer by more. Where units are `few`, runs have two, as far as heads have: a run's first two tiles are
     /// on their way at once, so one alone is no faster, and leaves more parts.
     __device__ __forceinline__ HeadRuns(int total, int count, int heads, bool alike, bool few) : Runs(total, count), each(total), parts(ALL) {
         constexpr int AGAIN = 4;
         constexpr int LEAST = 2;
-        if (!alike || heads > count || total >= SMALL) return;
-        const int of_head = small_quotient(total, heads), most = small_quotient(count, heads);
+        if (!alike || total >= SMALL) return;
+        const int of_head = small_quotient(total, heads), may_have = size + (few ? AGAIN : AGAIN / 2);
+        if (of_head * heads != total) return;
+        if (heads > count) {
+            const int whole = small_quotient(heads + count - 1, count) * of_head;
+            if (whole <= may_have) size = whole, longer = 0;
+            return;
+        }
+        const int most = small_quotient(count, heads);
         const int longest = max(small_quotient(of_head + most - 1, most), few ? min(of_head, LEAST) : 1);
-        if (of_head * heads != total || longest > size + (few ? AGAIN : AGAIN / 2)) return;
+        if (longest > may_have) return;
         each = of_head;
         parts = most;
         size = longest;

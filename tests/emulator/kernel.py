@@ -36,6 +36,7 @@ _ALWAYS = (
     "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables",
 )  # fmt: skip
 _MAP = "const __grid_constant__ TensorMap"  # in the head of kernels that load by TMA
+_PRODUCT = "wgmma.mma_async"  # in kernels with wgmma
 
 Body = tuple[str, str, str]
 # Bodies of the functions that hold inline assembly: name, a word of the parameters where it is overloaded, body.
@@ -43,6 +44,7 @@ _BODIES = (
     ("copy_async", "", "issue_copy(target, source, true);"),
     ("copy_async_or_zero", "", "issue_copy(target, source, exists);"),
     ("copy_once_or_zero", "", "issue_copy(target, source, exists);"),
+    ("evict_first", "", "return 0;"),
     ("copy_async_of_place", "", "issue_copy(target, source, place >= 0);"),
     ("copy_float_if", "", "if (wanted) shared_at<float>(target) = exists ? *source : 0;"),
     ("store_word_if", "", "if (wanted) shared_at<unsigned>(address) = word;"),
@@ -233,13 +235,14 @@ def prepare() -> Path:
 
 @cache
 def _built(text: str, entry: str) -> ctypes.CDLL:
-    hopper = _MAP in text
-    of_maps = "memcpy(given_maps, maps, sizeof(given_maps)), before_block = begin_block, between_turns = deliver;"
-    arguments = [f"given_maps[{number}]" for number in range(text.count(_MAP))] + ["given"]
+    hopper, maps = _for_hopper(text), text.count(_MAP)
+    of_maps = f"memcpy(given_maps, maps, {maps} * sizeof(TensorMap)), " if maps else ""
+    of_hopper = f"{of_maps}before_block = begin_block, between_turns = deliver;"
+    arguments = [f"given_maps[{number}]" for number in range(maps)] + ["given"]
     return _compiled(
         "hopper.hpp" if hopper else "device.hpp",
         f"""{_on_host(text)}
-{"static TensorMap given_maps[4];" if hopper else "static char given_maps[1];"}
+{"static TensorMap given_maps[4];" if maps else "static char given_maps[1];"}
 static Params given;
 static void body() {{
     {entry}({", ".join(arguments)});
@@ -249,7 +252,7 @@ extern "C" void run(
     const void* params, const void* maps, int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster,
     unsigned order) {{
     memcpy(&given, params, sizeof(Params));
-    {of_maps if hopper else ""}
+    {of_hopper if hopper else ""}
     launch(body, blocks, threads, shared_bytes, seed, cluster, order);
 }}
 """,
@@ -306,8 +309,12 @@ def _on_host(text: str) -> str:
     return text
 
 
+def _for_hopper(text: str) -> bool:
+    return _MAP in text or _PRODUCT in text
+
+
 def _bodies_of_element(text: str) -> Iterator[Body]:
-    """Of functions that depend on the dtype; of kernels that load by TMA all for Hopper as well."""
+    """Of functions that depend on the dtype; of kernels with TMA or wgmma all for Hopper as well."""
     element, quarters = re.search(r"using Element = (\w+16);", text), "pack_two" in text
     if element:
         narrow, widen = _NARROW[element[1]]
@@ -317,7 +324,7 @@ def _bodies_of_element(text: str) -> Iterator[Body]:
         yield "multiply_add", "unsigned a", f"unsigned sum = 0; {sums} return sum;"
         yield "mma", "", f"multiply(sum, a, b0, b1, {'half_to_float' if quarters else widen});"
         widen = "quarter_to_float" if quarters else widen
-    if _MAP in text:
+    if _for_hopper(text):
         yield from _HOPPER_BODIES
         for name in set(re.findall(r"\b(\w+_async)\(float[^{}]*\{\s*asm", text)):
             transposed = str(("gradient" in name or "probs" in name) and not quarters).lower()

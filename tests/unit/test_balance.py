@@ -68,6 +68,21 @@ def test_equal_heads_are_cut_each_by_itself(q_len: int) -> None:
         assert (found.blocks, found.parts, found.least, found.most) == (30, 30, 1, 2)
 
 
+@pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+def test_equal_heads_stay_whole_where_runs_have_several() -> None:
+    """Five tiles for each of ten heads: four thread blocks have three heads, or one. Equal runs would have 12.5 tiles."""
+    plan, device = plan_of("attn 1\nvariant full {\n}\n"), replace(DEVICES["a100"], multiprocessors=4)
+    lengths = np.int32([310] * 5)
+    call = Call(*qkv(plan, (5, 4, 1), (5, 2, 310)), kv_lens=lengths)
+    problem = replace(problem_of(plan, call), kv_lens=tuple(lengths.tolist()))
+    found = balance(plan, problem, {}, device)
+    facts = facts_of(plan)
+    assert isinstance(facts, Decode)
+    grid = decode_grid(facts, problem, capacity(plan, device))
+    *_, parts = decode_parts(plan, replace(call, blocks=grid, multiprocessors=4, order=1))
+    assert found.parts == parts == 0 and (found.blocks, found.cut, found.most) == (4, 0, 15)
+
+
 def test_figures_of_a_launch() -> None:
     """Two caches, of 10 tiles and 1, for each of two key heads."""
     plan, device = plan_of(CAUSAL), replace(DEVICES["a100"], multiprocessors=1000)

@@ -36,6 +36,7 @@ _MERGED_ROWS = 24  # of one part, which a thread block merges in the time that a
 _MOST_PIECES = 8  # of an item's rows, merged by a thread block each: MOST of `MergePieces` (merge_pieces.cuh)
 _LEAST_RUN = 2  # tiles: LEAST of `HeadRuns` (head_runs.cuh)
 _SHORT_RUN = 16  # tiles of one row: up to here, one thread block a multiprocessor reads as fast as two
+_ALL_RUNS = 2**20  # tiles: where one thread block fills a multiprocessor
 _SHORT_RUN_ROWS = 2  # that make that one tile longer: the more there are to merge, the fewer parts there should be
 # Tiles, in the time that a run takes to begin with another head: 2.7 us where a tile of 64 keys took 0.7, on one H200
 # at head dim 128 (docs/notebook/2026-11-serving.md): of other head dims and GPUs a guess, which changes times, not
@@ -136,6 +137,11 @@ class Decode(PortableForward):
     @property
     def query_rows(self) -> str:
         return "group_rows"
+
+    @property
+    def row_warps(self) -> str:
+        """How many warps hold the rows of a tile, as the kernel says it."""
+        return "rows.row_warps<WARP_ROWS>()"
 
     @property
     def spills_to_smem(self) -> bool:
@@ -245,7 +251,10 @@ class Decode(PortableForward):
 
     def _short_run(self, rows: int) -> int:
         """Tiles of a multiprocessor up to which one thread block is as fast as two. With many rows two are faster
-        as soon as each has the tiles that are on their way at once; that was timed for tiles of 64 keys."""
+        as soon as each has the tiles that are on their way at once; that was timed for tiles of 64 keys. There are
+        never two of those that have several tiles at once, which fill shared memory."""
+        if self.plan.tiles_at_once > 1:
+            return _ALL_RUNS
         if self.plan.least_rows and self.plan.block_kv <= 64:
             return 2 * _LEAST_RUN
         return _SHORT_RUN + rows // _SHORT_RUN_ROWS
@@ -258,10 +267,13 @@ class Decode(PortableForward):
         some = min(blocks, int(shared["fewer_runs"])) if short else blocks
         count = max(min(some, tiles, int((tiles * shared["most_parts"]) ** 0.5)), 1)
         size, longer = divmod(tiles, count)
-        if self.cuts_heads and alike and heads <= count:
-            each = tiles // heads
+        if self.cuts_heads and alike:
+            each, may_have = tiles // heads, size + _AGAIN // (1 if short else 2)
+            if heads > count:
+                whole = -(-heads // count) * each
+                return Runs(whole, 0, tiles, -(-tiles // whole), 1) if whole <= may_have else Runs(size, longer, tiles, count, 1)
             longest = max(-(-each // (count // heads)), min(each, _LEAST_RUN) if short else 1)
-            if longest <= size + _AGAIN // (1 if short else 2):
+            if longest <= may_have:
                 return Runs(longest, 0, each, -(-each // longest), heads)
         return Runs(size, longer, tiles, count, 1)
 

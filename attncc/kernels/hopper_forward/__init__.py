@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from ...diagnostics import Diagnostic
 from ...schedule.choice import Choice
@@ -16,9 +15,6 @@ from .facts import HopperForward
 
 class HopperForwardFamily(Family):
     passes = ("forward", "patches")
-    lacked_passes: ClassVar = {
-        "decode": "the decode pass: the rows of its tiles are of several heads, no box of memory that TMA could load"
-    }
     has_windows = True
     sizes = ("block_q", "block_kv", "stages")  # warps follow from the rows
     helpers = (combine.needed, tile_lists.needed, transposition.needed, min_max_table.needed, append.needed)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from attncc import reference
+from attncc.analysis.mask.tiles import analyse
 from attncc.kernels.registry import facts_of
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
@@ -36,6 +37,14 @@ FULL = "attn 1\nvariant full {\n}\n"
 ROOM = 260  # of each sequence, keys
 LENGTHS = (ROOM, 131, 1, 0)
 
+
+def warpgroups(plan: KernelPlan, count: int = 2, stages: int = 6) -> KernelPlan:
+    """The kernel for many rows in place of a decode kernel, of so many warpgroups."""
+    tile: dict[str, Any] = {"block_q": 64, "block_kv": 64, "warps": 4 * count, "stages": stages, "tiles_at_once": count}
+    own = replace(plan, family="hopper", least_rows=17, keys_at_once=0, **tile)
+    return replace(own, rules=analyse(own.variant, own.block_q, own.block_kv))
+
+
 PLANS: dict[str, Callable[[str], KernelPlan]] = {
     "portable": lambda text: plan_of(
         text, "bf16", (64, 64), block_q=64, block_kv=32, warps=2, stages=1, target="sm_80"
@@ -48,6 +57,7 @@ PLANS: dict[str, Callable[[str], KernelPlan]] = {
     "fp32": lambda text: plan_of(text, "fp32", (32, 32)),
     "decode": lambda text: decode_plan(text, "bf16", (64, 64)),
     "hopper": lambda text: hopper.plan_of(text, "bf16"),
+    "decode of warpgroups": lambda text: warpgroups(decode_plan(text, "bf16", (64, 64))),
 }
 MASKS = {"full": FULL, "causal": CAUSAL, "window": WINDOW, "documents": DOCUMENTS}
 EVERY_PLAN = pytest.mark.parametrize("name", PLANS)
@@ -83,14 +93,14 @@ def cache(
 @EVERY_MASK
 def test_lengths(name: str, text: str) -> None:
     plan = PLANS[name](text)
-    check(plan, Call(**cache(plan, 3 if name == "decode" else 70)))
+    check(plan, Call(**cache(plan, 3 if name.startswith("decode") else 70)))
 
 
 @EVERY_PLAN
 def test_packed_queries_over_a_cache(name: str) -> None:
     """Chunks of prefill beside single rows."""
     plan = PLANS[name](CAUSAL)
-    starts = (0, 2, 4, 5, 6) if name == "decode" else (0, 70, 71, 75, 80)
+    starts = (0, 2, 4, 5, 6) if name.startswith("decode") else (0, 70, 71, 75, 80)
     check(plan, Call(**cache(plan, 0, packed=starts)))
 
 
@@ -103,7 +113,7 @@ def test_packed_queries_over_a_cache(name: str) -> None:
 def test_positions_that_the_call_says(name: str, text: str, offset: Any) -> None:
     """Among the keys, before the first of them, and beyond the last."""
     plan = PLANS[name](text)
-    arrays = cache(plan, 3 if name == "decode" else 70)
+    arrays = cache(plan, 3 if name.startswith("decode") else 70)
     check(plan, Call(**arrays, q_offset=offset))
 
 
@@ -129,7 +139,7 @@ def test_lists_of_tiles_tell_sequences_apart() -> None:
 def test_a_length_that_cannot_be_makes_nan(name: str) -> None:
     """Nothing outside the arrays is read, and the other sequences have their results."""
     plan = PLANS[name](CAUSAL)
-    arrays = cache(plan, 3 if name == "decode" else 70)
+    arrays = cache(plan, 3 if name.startswith("decode") else 70)
     arrays["k"], arrays["v"] = np.nan_to_num(arrays["k"]), np.nan_to_num(arrays["v"])
     out, lse = forward(plan, Call(**arrays | {"kv_lens": np.int32([ROOM + 1, 131, -1, 2**31 - 1])}))
     assert all(np.isnan(array[b].astype(np.float32)).all() for array in (out, lse) for b in (0, 2, 3))
@@ -169,7 +179,7 @@ def paged(plan: KernelPlan) -> KernelPlan:
 def test_pages(name: str, text: str, page: int) -> None:
     """Smaller than a tile, larger, and of a size that no tile has."""
     plan = paged(PLANS[name](text))
-    call = Call(**in_pages(cache(plan, 3 if name == "decode" else 70), page))
+    call = Call(**in_pages(cache(plan, 3 if name.startswith("decode") else 70), page))
     if facts_of(plan).fits_pages(problem_of(plan, call)):
         check(plan, call)
     else:
@@ -209,7 +219,7 @@ def test_forward_over_pages_gives_the_bits_of_contiguous_keys(name: str) -> None
 @pytest.mark.parametrize("name", ["portable", "decode", "hopper"])
 def test_packed_queries_over_pages(name: str) -> None:
     plan = paged(PLANS[name](CAUSAL))
-    starts = (0, 2, 4, 5, 6) if name == "decode" else (0, 70, 71, 75, 80)
+    starts = (0, 2, 4, 5, 6) if name.startswith("decode") else (0, 70, 71, 75, 80)
     check(plan, Call(**in_pages(cache(plan, 0, packed=starts), 16)))
 
 
@@ -217,7 +227,7 @@ def test_packed_queries_over_pages(name: str) -> None:
 @EVERY_PLAN
 def test_a_page_that_cannot_be_makes_nan(name: str, number: int) -> None:
     plan = paged(PLANS[name](CAUSAL))
-    arrays = in_pages(cache(plan, 3 if name == "decode" else 70), 16)
+    arrays = in_pages(cache(plan, 3 if name.startswith("decode") else 70), 16)
     arrays["block_table"][1, 4] = number
     out, lse = forward(plan, Call(**arrays))
     assert all(np.isnan(array[1].astype(np.float32)).all() for array in (out, lse))

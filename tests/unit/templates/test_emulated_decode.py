@@ -15,6 +15,7 @@ from attncc.kernels.registry import facts_of
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
 from tests.emulator.attention import Call, forward
+from tests.unit.templates.test_emulated_caches import warpgroups
 from tests.unit.templates.test_emulated_kernels import (
     CAUSAL,
     DOCUMENTS,
@@ -72,6 +73,38 @@ def test_many_rows(text: str, group: int, q_len: int, least_rows: int, keys: int
         slope, logit = (0.1 * rng.standard_normal((2, heads))).astype(np.float32)
         inputs = {"doc": np.sort(rng.integers(0, 3, (2, 900)).astype(np.int32)), "slope": slope, "logit": logit}
     check(plan, Call(*qkv(plan, (2, heads, q_len), (2, 2, 900)), inputs=inputs, blocks=7, order=1))
+
+
+@pytest.mark.parametrize(("text", "group", "q_len"), [(FULL, 4, 1), (CAUSAL, 4, 5), (WINDOW, 8, 5), (CHECKERED, 2, 2)])
+@pytest.mark.parametrize("stages", [2, 4, 6])
+def test_two_tiles_at_once(text: str, group: int, q_len: int, stages: int) -> None:
+    """Four warps have half a tile each, or two of them; the second tile may be missing."""
+    plan = narrow(text, stages=stages, tiles_at_once=2, keys_at_once=32)
+    check(plan, Call(*qkv(plan, (2, 2 * group, q_len), (2, 2, 900)), blocks=7, order=1))
+
+
+@pytest.mark.parametrize(
+    ("text", "group", "q_len", "dims"),
+    [
+        (FULL, 4, 8, (64, 64)),
+        (CAUSAL, 4, 16, (128, 64)),
+        (WINDOW, 8, 5, (64, 128)),
+        (GROUPED, 2, 40, (64, 64)),
+        (FULL, 2, 1, (64, 64)),
+        (DROPPED, 2, 11, (64, 64)),
+        (CHECKERED, 4, 16, (64, 64)),
+    ],
+)
+@pytest.mark.parametrize(("count", "stages"), [(2, 6), (2, 2), (1, 3)])
+def test_warpgroups(text: str, group: int, q_len: int, dims: tuple[int, int], count: int, stages: int) -> None:
+    """Each has all rows, and tiles of its own where there are two."""
+    plan = warpgroups(decode_plan(text, "bf16", dims), count, stages)
+    heads, rng = 2 * group, np.random.default_rng(4)
+    inputs: dict[str, Any] = {}
+    if text == GROUPED:
+        slope, logit = (0.1 * rng.standard_normal((2, heads))).astype(np.float32)
+        inputs = {"doc": np.sort(rng.integers(0, 3, (2, 900)).astype(np.int32)), "slope": slope, "logit": logit}
+    check(plan, Call(*qkv(plan, (2, heads, q_len), (2, 2, 900)), scale=-0.3, inputs=inputs, blocks=7, order=1))
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ extern "C" unsigned run(int of_parts, int of_rows, const int* of_patience, int* 
     return counter;
 }
 
+extern "C" int end_of(unsigned own, int first) { return MergePieces::end(own, first); }
+
 extern "C" int pieces(int of_parts, int of_rows, int* size) {
     const MergePieces pieces(of_parts, of_rows);
     *size = pieces.size;
@@ -83,6 +85,20 @@ def test_each_piece_is_merged_once(parts: int, rows: int, longest: int) -> None:
 def test_blocks_share_pieces_where_all_come_soon() -> None:
     assert cut(40, 8) == (8, 1)
     assert sorted(pieces_of(40, 8, np.zeros(40), 1).tolist()) == [0] * 32 + [1 << piece for piece in range(8)]
+
+
+def test_no_more_pieces_than_blocks() -> None:
+    """Of two parts of 64 rows each block merges half, if both can wait."""
+    assert cut(2, 64) == (2, 32)
+    assert sorted(pieces_of(2, 64, np.zeros(2), 1).tolist()) == [1, 2]
+
+
+@pytest.mark.parametrize("own", range(256))
+def test_pieces_that_follow_one_another(own: int) -> None:
+    for first in range(8):
+        end = library().end_of(own, first)
+        bits = [own >> piece & 1 for piece in range(9)]
+        assert all(bits[first:end]) and not bits[end]
 
 
 def test_few_rows_are_one_piece_for_the_last_to_come() -> None:

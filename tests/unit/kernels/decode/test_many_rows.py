@@ -23,9 +23,10 @@ from tests.unit.package.made import compiled, settled
 SPEC = "attn 1\nimport masks\nvariant mine { keep if causal() }\n"
 USUAL = Configuration("bf16", 128, 128)
 MANY, MORE = (USUAL._replace(least_rows=rows) for rows in LEAST_ROWS)
+PORTABLE = "sm_90"  # on sm_90a there is one kernel, with wgmma (tests/unit/kernels/hopper_decode)
 
 
-def store(text: str = SPEC, archs: tuple[str, ...] = ("sm_80", "sm_90a"), **asked: Any) -> CompiledStore:
+def store(text: str = SPEC, archs: tuple[str, ...] = ("sm_80", PORTABLE), **asked: Any) -> CompiledStore:
     return CompiledStore(load_specification(text, None, {})[0], USUAL._replace(**asked), archs)
 
 
@@ -36,15 +37,15 @@ def call(q_len: int, group: int = 4, kv_len: int = 8192) -> Problem:
 @pytest.mark.parametrize(("configuration", "keys"), [(MANY, [32]), (MORE, [64, 32])])
 def test_the_kernel(configuration: Configuration, keys: list[int]) -> None:
     """The usual tile, of which a warp has more keys at once; where that spills, the usual kernel."""
-    (found,) = load_specification(SPEC, None, {})[0].candidates(configuration, "sm_90a")
-    usual = load_specification(SPEC, None, {})[0].candidates(USUAL, "sm_90a")[1]
+    (found,) = load_specification(SPEC, None, {})[0].candidates(configuration, PORTABLE)
+    usual = load_specification(SPEC, None, {})[0].candidates(USUAL, PORTABLE)[1]
     plans = list(found.plans())
     more = len(keys)
     assert [forward_facts(plan).warp_keys for plan in plans[: more + 1]] == [*keys, 16]
     assert [plan.tiles for plan in plans[more:]] == [plan.tiles for plan in usual.plans()]
     assert plans[0].tiles == f"{usual.first.tiles}, {keys[0]} keys at once"
     assert found.key != usual.key
-    assert kernel_name(found.first) == f"mine_decode_bf16_d128_rows{configuration.least_rows}_sm_90a"
+    assert kernel_name(found.first) == f"mine_decode_bf16_d128_rows{configuration.least_rows}_{PORTABLE}"
     assert from_json(to_json(found.first)) == found.first and found.first.begins_early
     assert plan_for([found.first], call(8)) is found.first
 
@@ -54,7 +55,7 @@ def test_the_kernel(configuration: Configuration, keys: list[int]) -> None:
     [(1, 4, ()), (4, 4, ()), (17, 1, (17,)), (8, 4, (17,)), (33, 1, (33, 17)), (1, 64, (33, 17))],
 )
 def test_which_calls_have_it(q_len: int, group: int, least: tuple[int, ...]) -> None:
-    plans = load_specification(SPEC, None, {})[0].plans(USUAL, "sm_90a")
+    plans = load_specification(SPEC, None, {})[0].plans(USUAL, PORTABLE)
     plan = plan_for(plans, call(q_len, group), 132)
     assert plan.pass_name == "decode" and facts_of(plan).least_rows(call(q_len, group)) == least
     assert facts_of(plans[0]).least_rows(call(4096)) == ()
@@ -72,9 +73,9 @@ def test_which_calls_have_it(q_len: int, group: int, least: tuple[int, ...]) -> 
 )
 def test_what_has_none(asked: dict[str, Any]) -> None:
     """Of the head dim 64 a warp has 64 of 128 keys at once, where 17 rows are two warps'; three have no more."""
-    assert store().targets(MANY) == store().targets(MORE) == ("sm_90a",)
+    assert store().targets(MANY) == store().targets(MORE) == (PORTABLE,)
     narrow = {"head_dim": 64, "value_head_dim": 64}
-    assert [store().targets(item._replace(**narrow)) for item in (MANY, MORE)] == [("sm_90a",), ()]
+    assert [store().targets(item._replace(**narrow)) for item in (MANY, MORE)] == [(PORTABLE,), ()]
     assert store().targets(MANY._replace(**asked)) == ()
     assert store(archs=("sm_80", "sm_100", "sm_120")).targets(MANY) == ()
 
@@ -82,11 +83,11 @@ def test_what_has_none(asked: dict[str, Any]) -> None:
 @pytest.mark.parametrize("setting", ["split_kv = 4", "block_kv = 128", "stages = 2"])
 def test_a_schedule_is_for_all_decode_calls(setting: str) -> None:
     """So bits that don't depend on the batch don't depend on its number of rows either."""
-    text = f"{SPEC}schedule own for mine decode on sm_90a {{ {setting} }}\n"
+    text = f"{SPEC}schedule own for mine decode on {PORTABLE} {{ {setting} }}\n"
     assert store(text).targets(MANY) == ()
-    ranges = f"{SPEC}schedule own for mine decode on sm_90a for lengths 1..4096 {{ {setting} }}\n"
-    assert store(ranges).targets(MANY) == ("sm_90a",)
-    plans = load_specification(ranges, None, {})[0].plans(USUAL, "sm_90a")
+    ranges = f"{SPEC}schedule own for mine decode on {PORTABLE} for lengths 1..4096 {{ {setting} }}\n"
+    assert store(ranges).targets(MANY) == (PORTABLE,)
+    plans = load_specification(ranges, None, {})[0].plans(USUAL, PORTABLE)
     found = {keys: plan_for(plans, call(8, kv_len=keys), 132) for keys in (4096, 4097)}
     assert [facts_of(plan).least_rows(call(8, kv_len=keys)) for keys, plan in found.items()] == [(), (17,)]
 
@@ -94,8 +95,8 @@ def test_a_schedule_is_for_all_decode_calls(setting: str) -> None:
 def test_short_runs() -> None:
     """With many rows two thread blocks share a multiprocessor as soon as each has two tiles."""
     specification = load_specification(SPEC, None, {})[0]
-    usual, many = specification.plans(USUAL, "sm_90a")[1], specification.plans(MANY, "sm_90a")[0]
-    narrow = specification.plans(MANY._replace(head_dim=64, value_head_dim=64), "sm_90a")[0]
+    usual, many = specification.plans(USUAL, PORTABLE)[1], specification.plans(MANY, PORTABLE)[0]
+    narrow = specification.plans(MANY._replace(head_dim=64, value_head_dim=64), PORTABLE)[0]
     few = [facts_of(plan).shared_out(call(8), 132)["few_units"] for plan in (usual, many, narrow)]  # type: ignore[attr-defined]
     assert few == [132 * (16 + 16), 132 * 4, 132 * (16 + 16)]
 
@@ -104,8 +105,8 @@ class Loaded:
     """In place of `LoadedKernels`."""
 
     def __init__(self, store: Any, configuration: Configuration, *_: Any, **__: Any) -> None:
-        self.configuration, self.target = configuration, "sm_90a"
-        self.plans = [item.first for item in load_specification(SPEC, None, {})[0].candidates(configuration, "sm_90a")]
+        self.configuration, self.target = configuration, PORTABLE
+        self.plans = [item.first for item in load_specification(SPEC, None, {})[0].candidates(configuration, PORTABLE)]
 
     def plan(self, problem: Problem) -> Any:
         return plan_for(self.plans, problem, 132)
@@ -133,12 +134,12 @@ def test_it_is_loaded_by_the_first_call_that_has_it(loader: KernelLoader) -> Non
 
 
 def names(**asked: Any) -> list[str]:
-    (package,) = prepare(SPEC, archs=["sm_80", "sm_90a"], dtypes=["bf16"], head_dims=[64, 128], **asked)
+    (package,) = prepare(SPEC, archs=["sm_80", PORTABLE], dtypes=["bf16"], head_dims=[64, 128], **asked)
     return sorted(name for name in package.kernel_names if "_rows" in name)
 
 
 def test_packages_have_all() -> None:
-    own = [f"mine_decode_bf16_{end}_sm_90a" for end in ("d128_rows17", "d128_rows33", "d64_rows17")]
+    own = [f"mine_decode_bf16_{end}_{PORTABLE}" for end in ("d128_rows17", "d128_rows33", "d64_rows17")]
     assert names() == [] and names(decode=True) == sorted(own)
     assert names(serving=True) == sorted(own)
 
@@ -146,12 +147,12 @@ def test_packages_have_all() -> None:
 def test_a_package_tells_its_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attncc.package.writer.compiled", compiled)
     monkeypatch.setattr("attncc.package.writer.settle", settled)
-    asked: dict[str, Any] = {"archs": ["sm_80", "sm_90a"], "dtypes": ["bf16"], "head_dims": [128], "serving": True}
+    asked: dict[str, Any] = {"archs": ["sm_80", PORTABLE], "dtypes": ["bf16"], "head_dims": [128], "serving": True}
     (built,) = build(SPEC, tmp_path / "made", **asked)
     found = PackageStore(built.folder)
-    assert found.targets(MANY) == ("sm_90a",) and found.configurations == (USUAL,) and MANY in found.ready
-    (plan,) = found.plans(MANY, "sm_90a")
+    assert found.targets(MANY) == (PORTABLE,) and found.configurations == (USUAL,) and MANY in found.ready
+    (plan,) = found.plans(MANY, PORTABLE)
     assert plan.least_rows == 17
-    assert "decode bf16 of 17 rows and more, head dim 128, sm_90a" in (built.folder / "__init__.py").read_text()
+    assert "decode bf16 of 17 rows and more, head dim 128, sm_90" in (built.folder / "__init__.py").read_text()
     (without,) = build(SPEC, tmp_path / "other", **asked | {"serving": False})
     assert PackageStore(without.folder).targets(MANY) == ()

@@ -52,7 +52,7 @@ def refusal(code: str, **settings: Value) -> str:
         ({"target": "sm_100"}, "sm_90a alone"),
         ({"dtype": "fp32"}, "16-bit operands"),
         ({"loop": "kv_outer"}, "hold O in registers"),
-        ({"pass_name": "decode"}, "no box of memory"),
+        ({"pass_name": "decode"}, "calls of few rows"),
     ],
 )
 def test_what_it_lacks(settings: dict[str, str], lacks: str) -> None:

@@ -1,19 +1,30 @@
 #include "memory/layout.cuh"
 #include "common/math.cuh"
 
-// Copies of what is read once: it leaves the L2 cache ahead of what is needed again, as code, lengths and partial results.
+// Copies of keys and values that are read once: they leave the L2 cache ahead of what is needed again, as code, lengths and partial
+// results. The interface is that of kv_copies.cuh.
 
-/// As copy_async_or_zero (memory/copy.cuh). The policy is a constant to the compiler.
-__device__ __forceinline__ void copy_once_or_zero(unsigned target, const void* source, bool exists) {
+/// A constant to the compiler.
+__device__ __forceinline__ unsigned long long evict_first() {
     unsigned long long policy;
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+/// As copy_async_or_zero (memory/copy.cuh).
+__device__ __forceinline__ void copy_once_or_zero(unsigned target, const void* source, bool exists) {
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0),
-                 "l"(policy));
+                 "l"(evict_first()));
+}
+
+__device__ __forceinline__ void copy_async_of_place(unsigned target, const void* source, long long place) {
+    asm volatile("{\n.reg .pred none;\nsetp.lt.s32 none, %2, 0;\ncp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, none, %3;\n}" ::"r"(target),
+                 "l"(source), "r"((int)(place >> 32)), "l"(evict_first()));
 }
 
 /// As load_tile_straight (memory/copy.cuh), of a tile whose rows stand in order.
-template <class Tile, int THREADS, int VALID_BYTES>
-__device__ __forceinline__ void load_tile_once(unsigned tile, const char* source, long long row_bytes, int rows) {
+template <class Tile, class, int THREADS, int VALID_BYTES>
+__device__ __forceinline__ void load_kv_tile(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int LANES = Tile::CHUNKS >= 8 ? 8 : Tile::CHUNKS >= 4 ? 4 : 2, STEP = THREADS / LANES;
     const unsigned thread = opaque(threadIdx.x), lane = thread % LANES;
     const int thread_row = thread / LANES;

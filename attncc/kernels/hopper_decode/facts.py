@@ -1,0 +1,48 @@
+"""What a decode kernel with wgmma is beyond one of `decode`: each warpgroup has all rows, and keys of its own."""
+
+from __future__ import annotations
+
+from ...schedule.plan import FRAGMENT
+from ..decode.facts import Decode
+from ..hopper.panels import STEP, WARPGROUP_WARPS
+from ..products import Product
+
+
+class HopperDecode(Decode):
+    """Of a plan of the pass `decode`."""
+
+    @property
+    def row_warps(self) -> str:
+        return str(WARPGROUP_WARPS)
+
+    @property
+    def warp_rows(self) -> str:
+        return str(FRAGMENT)
+
+    @property
+    def warp_slot(self) -> str:
+        return f"threadIdx.x / 32 % {WARPGROUP_WARPS} * WARP_ROWS"
+
+    @property
+    def warp_keys(self) -> int:
+        """Each warpgroup has a tile of its own."""
+        return self.plan.block_kv
+
+    @property
+    def products(self) -> dict[str, Product]:
+        """S = Q K^T takes both operands from shared memory; O += P V takes P from registers and sums over rows of V."""
+        plan = self.plan
+        return {
+            "scores": Product("multiply_queries_keys", self.warp_keys, plan.padded_head_dim // STEP),
+            "output": Product(
+                "multiply_probs_values", plan.padded_value_head_dim, self.warp_keys // STEP, True, transposed_b=True
+            ),
+        }
+
+    def accumulators(self) -> dict[str, int]:
+        """S, O, and P in the dtype."""
+        return {
+            "score": self.warp_keys // 2,
+            "out": self.plan.padded_value_head_dim // 2,
+            "prob": self.warp_keys // 4,
+        }
