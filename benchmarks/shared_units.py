@@ -283,7 +283,8 @@ class Units:
     def _exchange(self, cp: Any, own: list[Tensor]) -> None:
         """K and V of all heads, nothing computed."""
         heads = ((0, self.settings.heads[1]),)
-        fetched = cp.exchange(own[1], Options({}, None, "bhsd", None)).fetch(*own[1:3], heads)
+        read = cp.launches(self.device).keys.others
+        fetched = cp.exchange(own[1], Options({}, None, "bhsd", None)).fetch(*own[1:3], heads, read)
         fetched.wait(0)
         fetched.done()
 

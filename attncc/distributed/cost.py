@@ -30,6 +30,19 @@ class Load:
     row_bytes: int
     heads: int = 1
     sequences: NDArray[np.int64] | None = None  # see `launched_together`
+    some_keys: bool = True  # see `may_have_some_keys`
+
+    @cached_property
+    def keys(self) -> NDArray[np.int64]:
+        """Rows of K and V, from the first to before the last, that a launch of each chunk of q gets: [q chunk, 2]."""
+        every = np.array([0, self.needs.rows.sum()])
+        return self.needs.spans if self.some_keys else np.tile(every, (len(self.needs.work), 1))
+
+    @cached_property
+    def key_chunks(self) -> NDArray[np.int64]:
+        """The first and the last chunk that these are in: [2, q chunk]."""
+        each = self.needs.rows[: self.needs.blocks].sum()
+        return np.asarray((self.keys - [0, 1]).T // each)
 
     @cached_property
     def by_chunk(self) -> Floats:
@@ -101,9 +114,9 @@ class Outcome(NamedTuple):
 
 def outcome(load: Load, owners: Owners, machine: Machine) -> Outcome:
     """What plans say."""
-    found, local = figures(load, owners, machine), local_chunks(load.needs, owners)
-    together = _times(load, owners, machine, found, np.zeros_like(local))
-    apart = _times(load, owners, machine, found, local) if local.any() else together
+    found, runs = figures(load, owners, machine), own_runs(load, owners)
+    together = _times(load, owners, machine, found, np.full_like(runs, OTHERS))
+    apart = _times(load, owners, machine, found, runs) if (runs != OTHERS).any() else together
     first, first_back = (
         apart is together or apart.best(load.heads, back=back)[1] <= together.best(load.heads, back=back)[1]
         for back in (False, True)
@@ -112,13 +125,14 @@ def outcome(load: Load, owners: Owners, machine: Machine) -> Outcome:
     return Outcome(found, times, first, times_back, first_back, times.best(load.heads)[1])
 
 
-def _times(load: Load, owners: Owners, machine: Machine, found: Figures, local: NDArray[np.bool_]) -> Times:
-    """`local`: chunks that are launched before others' rows have come."""
-    ranks = machine.ranks
+def _times(load: Load, owners: Owners, machine: Machine, found: Figures, runs: NDArray[np.int64]) -> Times:
+    """`runs`: as `own_runs`, of chunks that are launched before others' rows have come; `OTHERS`: those that aren't."""
+    ranks, local = machine.ranks, runs != OTHERS
     alone = np.bincount(owners, np.where(local, load.by_chunk, 0), ranks).astype(np.float64)
     order = np.argsort(owners, kind="stable")  # of each rank its chunks, as they follow each other
-    rank, early, new = owners[order], local[order], np.ones(len(order), np.bool_)
-    new[1:] = _gaps(load, order) | (rank[1:] != rank[:-1]) | (early[1:] != early[:-1])
+    rank, run, new = owners[order], runs[order], np.ones(len(order), np.bool_)
+    early = run != OTHERS
+    new[1:] = _gaps(load, order) | (rank[1:] != rank[:-1]) | (run[1:] != run[:-1])
     here, others = (np.bincount(rank, new & kind, ranks).astype(np.float64) for kind in (early, ~early))
     one, travel = machine.launch, np.maximum(found.inside, found.between)
     return Times(alone, found.compute - alone, travel, here * one, others * one, one)
@@ -133,9 +147,15 @@ def _gaps(load: Load, order: Owners) -> NDArray[np.bool_]:
     return np.asarray(apart & (last[order][:-1] == first[order][1:]))
 
 
-def local_chunks(found: Needs, owners: Owners) -> NDArray[np.bool_]:
-    """Of each chunk of q whether its rank owns all rows that it needs."""
-    return np.asarray(~(found.by_chunk & (owners != owners[:, None])).any(axis=1))
+OTHERS = -1  # in the place of a run
+
+
+def own_runs(load: Load, owners: Owners) -> NDArray[np.int64]:
+    """Of each chunk of q the run of neighbouring chunks of its rank that has all keys which a launch of it gets: such a
+    launch reads the rank's own tensors. `OTHERS` where rows of others are among these keys."""
+    run = np.cumsum(np.diff(owners, prepend=owners[:1]) != 0)
+    first, last = load.key_chunks
+    return np.where((run[first] == run[last]) & (owners[first] == owners), run[first], OTHERS)
 
 
 def estimate(load: Load, wanted: NDArray[np.float32], owners: Owners, machine: Machine) -> tuple[Floats, Floats]:

@@ -50,6 +50,15 @@ def depends_on_place(variant: Variant) -> bool:
     return any(found.of(root) != 0 for root in roots)
 
 
+def may_have_some_keys(variant: Variant) -> bool:
+    """Whether a launch may have those keys alone that its queries need, counted from 0, with `q_offset` moved along.
+
+    Inputs along keys would have to be cut, and dropout's bits belong to places of keys.
+    """
+    along_keys = any(axis.tag in ("kv", "pos") for item in variant.inputs for axis in item.axes)
+    return variant.dropout is None and not along_keys and not depends_on_place(variant)
+
+
 class _Moves:
     """By how much ints grow if q_pos and kv_idx both grow by 1: a number, or None where that isn't known."""
 

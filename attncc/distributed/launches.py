@@ -7,7 +7,7 @@ no such kernel the executor computes on the CPU over q of full length, tiles of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -27,12 +27,12 @@ from ..runtime.call.host import run_on_host
 from ..runtime.frameworks.arrays import framework_of
 from ..runtime.frameworks.framework import HostFramework
 from ..runtime.kernel import Kernel
-from .call_parts import Arriving, Call, Cut, Options, Run, Total, neighbours, run_of
+from .call_parts import Arriving, Call, Cut, KeyRows, Keys, Options, Run, neighbours, run_of
 from .head_groups import head_cuts
 from .lanes import Lanes, Turns
 from .plan_data import MaskPlan, PlanData
 from .query_places import cuts, launched_together, why_not_placed, why_placed, with_places
-from .row_runs import copy
+from .row_runs import copy, runs_of
 
 Tensor = Any
 
@@ -55,9 +55,10 @@ class ToBackward(NamedTuple):
 
 
 class Leaving(Protocol):
-    """Gradients of some heads of K and V: those of others' rows go back, own rows may get more after that."""
+    """Gradients of some heads of K and V, of each launch those of its keys: first of the launches that have others'
+    rows among these, whose gradients go back, then of launches on own rows alone."""
 
-    def start(self, group: int, dk: Tensor, dv: Tensor) -> None: ...
+    def start(self, group: int, found: Sequence[tuple[Tensor, Tensor]]) -> None: ...
 
     def add(self, group: int, dk: Tensor, dv: Tensor) -> None: ...
 
@@ -105,13 +106,17 @@ class _Runs(NamedTuple):
     here: list[Run]
     others: list[Run]
 
+    @property
+    def keys(self) -> KeyRows:
+        return KeyRows(tuple(run.keys for run in self.others), tuple(run.keys for run in self.here))
+
     def count(self, arriving: Arriving) -> int:
         """Launches."""
         return len(self.here) + len(self.others) * len(arriving.heads)
 
 
 class ByOffset:
-    """A launch for each run of own rows and each group of heads.
+    """A launch for each run of own rows and each group of heads, on the keys that it needs.
 
     Runs whose keys are all here go first, of all heads, while others travel; then, group by group, the rest.
     """
@@ -127,13 +132,24 @@ class ByOffset:
         rows, step = plan.rows(rank), 1 if variant.dropout is None else ALIGNMENT
         sequences = plan.sequences(rows) if launched_together(variant, packed=packed) else None
 
+        keys = np.repeat(np.asarray(mask.keys)[plan.chunks_of(rank)], len(rows) // (plan.chunks // plan.ranks), axis=0)
+        own_runs = np.asarray(runs_of(plan.rows(rank, of="kv")))
+        own_places = np.cumsum([0, *(own_runs[:, 1] - own_runs[:, 0])])
+        among = np.searchsorted(own_runs[:, 0], keys[:, 0], side="right") - 1  # the own run that has a row's keys
+
         def parts(local: NDArray[np.bool_]) -> _Runs:
             here, others = list[Run](), list[Run]()
-            for begin, own in neighbours(rows, local, sequences):
-                (here if local[begin] else others).append(run_of(plan, own, begin, device, step))
+            kinds = np.where(local, among, -1)
+            for begin, own in neighbours(rows, kinds, sequences):
+                some, kind = keys[begin : begin + len(own)], kinds[begin]
+                first, last = int(some[:, 0].min()), int(some[:, 1].max())
+                place = None if kind < 0 else int(own_places[kind] + first - own_runs[kind, 0])
+                run = run_of(plan, own, begin, Keys((first, last), place), device, step)
+                (others if kind < 0 else here).append(run)
             return _Runs(here, others[::-1])  # under causal masks the longest first
 
         self._runs, self._runs_back = (parts(plan.local_rows(rank, mask, back=back)) for back in (False, True))
+        self.keys, self.keys_back = self._runs.keys, self._runs_back.keys
         self._lanes = Lanes(device, several=not any(item.learnable for item in variant.inputs))
 
     def forward(self, q: Tensor, arriving: Arriving, options: Options) -> tuple[Tensor, Tensor | None]:
@@ -141,10 +157,9 @@ class ByOffset:
         out = torch.empty((*q.shape[:-1], arriving.v.shape[-1]), dtype=q.dtype, device=q.device)
         lse = whole.new_lse() if self._softmax else None
         first, runs = len(arriving.heads) == 1, self._runs
-        early = whole.early() if runs.here else whole
         with self._lanes.begin(arriving, runs.count(arriving)) as lanes:
             if first:
-                self._launch_here(lanes, early, out, lse)
+                self._launch_here(lanes, whole, out, lse)
             for number, heads in enumerate(arriving.heads):
                 some = whole.of(heads)
                 own_out, own_lse = some.heads_of(out), None if lse is None else some.heads_of(lse, -2)
@@ -153,13 +168,13 @@ class ByOffset:
                     self._forward(some, run, own_out, own_lse)
                 lanes.reach(number)
             if not first:  # a small group is soon there, and these fill what the last one leaves idle
-                self._launch_here(lanes, early, out, lse)
+                self._launch_here(lanes, whole, out, lse)
         return out, lse
 
-    def _launch_here(self, lanes: Turns, early: Call, out: Tensor, lse: Tensor | None) -> None:
+    def _launch_here(self, lanes: Turns, call: Call, out: Tensor, lse: Tensor | None) -> None:
         for run in self._runs.here:
             lanes.next()
-            self._forward(early, run, out, lse)
+            self._forward(call, run, out, lse)
 
     def _forward(self, call: Call, run: Run, out: Tensor, lse: Tensor | None) -> None:
         """Of out and lse these are the call's heads."""
@@ -190,10 +205,9 @@ class ByOffset:
         """
         call, runs = Call(given.q, arriving, options), self._runs_back
         count = runs.count(arriving)
-        early = call.early() if runs.here else call
         work = _Backward(given, back, repeats, several=count > 1)
         with self._lanes.begin(arriving, count) as lanes:
-            own: Iterable[tuple[Tensor, Tensor]] = (self._in_lane(lanes, work, early, run) for run in runs.here)
+            own: Iterable[tuple[Tensor, Tensor]] = (self._in_lane(lanes, work, call, run) for run in runs.here)
             if not arriving.complete:
                 own = list(own)
             for number, heads in enumerate(arriving.heads):
@@ -202,10 +216,7 @@ class ByOffset:
                 lanes.reach(number)
                 if len(pairs) > 1:
                     lanes.join(x for pair in pairs[:-1] for x in pair)
-                total = Total()
-                for pair in pairs:
-                    total.add(*pair)
-                leaving.start(number, *total.found(some))
+                leaving.start(number, pairs)
             own = list(own)
         for found in own:
             for number, heads in enumerate(arriving.heads):
@@ -219,7 +230,7 @@ class ByOffset:
         return self._backward(work, call, run)
 
     def _backward(self, work: _Backward, call: Call, run: Run) -> tuple[Tensor, Tensor]:
-        """dk and dv; adds dq and the gradients of inputs."""
+        """dk and dv of the run's keys; adds dq and the gradients of inputs."""
         cut, given, back = Cut(run, call.axis), work.given, work.back
         dq, dk, dv, *inputs = _gradients(
             self._kernel_of(call, run),
@@ -243,7 +254,7 @@ class ByOffset:
         if self._placed:
             found[Q_PLACE] = run.place if run.packed else run.place.expand(call.q.shape[0], 2).contiguous()
         seed = options.seed if self._drops else None
-        operands = cut(call.q), call.k, call.v, found, options.scale, options.layout, *run.starts
+        operands = cut(call.q), *call.keys_of(run), found, options.scale, options.layout, *run.starts
         return *operands, None, None, run.q_offset, None, None, 0, seed, out, return_lse
 
     def _own(self, name: str, value: Any, run: Run, call: Call) -> Any:
@@ -290,6 +301,7 @@ class OverWhole:
     def __init__(self, kernel: Kernel, plan: PlanData, rank: int) -> None:
         self._kernel, self._plan = kernel, plan
         self._rows = torch.from_numpy(plan.rows(rank))
+        self.keys = self.keys_back = KeyRows(((0, plan.lengths.kv_rows),), ())
         self._own = np.zeros(plan.lengths.q_rows, np.bool_)
         self._own[plan.rows(rank)] = True
 
@@ -311,7 +323,8 @@ class OverWhole:
         found = run_backward_on_host(self._kernel.store, _framework(given.q), whole, self._own)
         parts = Call(given.q, arriving, options)
         for number, heads in enumerate(arriving.heads):
-            leaving.start(number, *map(parts.of(heads).heads_of, (found.dk, found.dv)))
+            of_heads = parts.of(heads).heads_of
+            leaving.start(number, [(of_heads(found.dk), of_heads(found.dv))])
         return Found(found.dq.index_select(options.axis, self._rows), found.inputs)
 
     def _call(self, q: Tensor, arriving: Arriving, options: Options) -> Arguments:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,10 +16,11 @@ import torch.distributed as dist
 from .call_parts import Heads
 from .engines import Prepared
 from .moves import Move, moves
+from .own_gradients import Places
 from .peer_memory import PeerMemory, Turn
 from .plan_data import MaskPlan, PlanData, Rows
-from .row_runs import LARGE, MOST_RUNS, WORD, RowRuns, has_words, others
-from .transport import Exchange, Fetched, Pair, Parts, WayBack, fill, of_sender, with_rows
+from .row_runs import LARGE, MOST_RUNS, WORD, RowRuns, has_words, others, part
+from .transport import Exchange, Fetched, Fill, Pair, Parts, WayBack, of_sender, with_rows
 
 Tensor = Any
 _ALIGNMENT = 1024  # bytes: V begins at a multiple behind K
@@ -29,24 +29,25 @@ _numbers = itertools.count()
 
 
 class _Own:
-    """Where own rows of k or v go, by run: of tensors of one form. Large ones are copied by words of 16 bytes."""
+    """Where own rows of k or v go, by run: of tensors of one form. Large ones are copied by words of 16 bytes.
 
-    def __init__(self, x: Tensor, whole: Tensor, rows: RowRuns, axis: int) -> None:
+    `places`: those that are read. All of `rows` are copied where these are many.
+    """
+
+    def __init__(self, x: Tensor, whole: Tensor, places: Places, rows: RowRuns, axis: int) -> None:
         self._by_words = x.numel() >= LARGE and has_words(x) and has_words(whole)
         whole = whole.view(WORD) if self._by_words else whole
         self._rows, self._axis, self._whole = rows, axis, whole
-        self._sizes = [end - begin for begin, end in rows.runs]
-        self._parts = [whole.narrow(axis, begin, end - begin) for begin, end in rows.runs]
+        self._many = len(places) > MOST_RUNS
+        self._parts = [(part(whole, axis, begin, end - begin), place, end - begin) for begin, end, place in places]
 
     def write(self, x: Tensor) -> None:
         x = x.view(WORD) if self._by_words else x
-        if len(self._parts) == 1:
-            self._parts[0].copy_(x)
-        elif len(self._parts) > MOST_RUNS:
+        if self._many:
             self._rows.write(self._whole, self._axis, x)
-        else:
-            for into, rows in zip(self._parts, x.split(self._sizes, self._axis), strict=True):
-                into.copy_(rows)
+            return
+        for into, begin, length in self._parts:
+            into.copy_(part(x, self._axis, begin, length))
 
 
 class _Whole(NamedTuple):
@@ -76,7 +77,6 @@ class _Form:
         second = -(-of_k // _ALIGNMENT) * _ALIGNMENT
         self.begins, self.size = (0, second), second + of_v  # where K and V begin in a slot, and the bytes of both
         self.slots: dict[int, _Fetch] = {}
-        self.early: _Whole | None = None  # own rows, and zeros
 
 
 class _Group(NamedTuple):
@@ -102,7 +102,7 @@ class PeerExchange(Exchange):
         self._forms: dict[Any, _Form] = {}
         self._ways: dict[Any, list[_Group]] = {}
         coming = [run for rows in self.first.coming for run in rows.runs]
-        self._unneeded = RowRuns(others([*self._own.runs, *coming], self._rows), device)
+        self._unneeded = RowRuns(others([*self._own.runs, *coming], self.rows), device)
         # Where rows that go to each rank lie here and there, and how many rows of each owner each rank gets.
         numbers = self.first.numbers
         self._going = [
@@ -114,16 +114,16 @@ class PeerExchange(Exchange):
         ]
         self._senders = [rank for rank, rows in enumerate(self.first.coming) if rows.count]
 
-    def fetch(self, k: Tensor, v: Tensor, heads: Sequence[Heads]) -> Fetched:
+    def fetch(self, k: Tensor, v: Tensor, heads: Sequence[Heads], read: tuple[Rows, ...]) -> Fetched:
         """As `Exchange.fetch`. What is sent, and the memory of what comes, is free again after `Fetched.done`."""
         if self.first.idle or self.engine.is_recorded():
-            return super().fetch(k, v, heads)
+            return super().fetch(k, v, heads, read)
         k, v = (x if x.stride(-1) == 1 and 0 not in x.stride() else x.contiguous() for x in (k, v))
-        form, engine = self._form(k, v, heads), self.engine
+        form, engine = self._form(k, v, heads, read), self.engine
         turn = self._memory.rows.take(form.size)
         found = form.slots.get(turn.place)
         if found is None:
-            found = form.slots[turn.place] = self._fetch(form, turn, k, v, heads)
+            found = form.slots[turn.place] = self._fetch(form, turn, k, v, heads, read)
         engine.follow()
         for number, of_group in enumerate(found.sent):
             for receiver, of_k, of_v in of_group:
@@ -141,35 +141,37 @@ class PeerExchange(Exchange):
             for sender in self._senders:
                 turn.arrived(sender, group)
 
-        whole_k, whole_v = found.whole.pair
-        early = partial(self._own_alone, form, k, v)
-        return Fetched(whole_k, whole_v, heads, arrive, done=turn.done, early=early, sent=(k, v))
+        return Fetched(*found.whole.pair, heads, arrive, done=turn.done, own=(k, v))
 
-    def _form(self, k: Tensor, v: Tensor, heads: Sequence[Heads]) -> _Form:
+    def _form(self, k: Tensor, v: Tensor, heads: Sequence[Heads], read: tuple[Rows, ...]) -> _Form:
         """That of k and v: also of where they lie in memory, as far as copies by words depend on it."""
         places = tuple(x.storage_offset() * x.element_size() % WORD.itemsize for x in (k, v))
-        key = k.shape, v.shape, k.stride(), v.stride(), k.dtype, places, tuple(heads)
+        key = k.shape, v.shape, k.stride(), v.stride(), k.dtype, places, tuple(heads), read
         form = self._forms.get(key)
         if form is None:
             if len(self._forms) >= _MOST_FORMS:
                 self._forms.clear()
             user, row_bytes = (self._number, k.shape, v.shape, k.dtype), (self._row_bytes(k), self._row_bytes(v))
-            form = self._forms[key] = _Form(k, v, self._rows, row_bytes, user)
+            form = self._forms[key] = _Form(k, v, self.rows, row_bytes, user)
         return form
 
     def _row_bytes(self, x: Tensor) -> int:
         return int(x.numel() // self._count * x.element_size())
 
-    def _fetch(self, form: _Form, turn: Turn, k: Tensor, v: Tensor, heads: Sequence[Heads]) -> _Fetch:
+    def _fetch(  # noqa: PLR0917
+        self, form: _Form, turn: Turn, k: Tensor, v: Tensor, heads: Sequence[Heads], read: tuple[Rows, ...]
+    ) -> _Fetch:
         with torch.inference_mode(mode=False):
             memory = turn.own
             whole = [
-                memory.narrow(0, begin, self._rows * self._row_bytes(x))
+                memory.narrow(0, begin, self.rows * self._row_bytes(x))
                 .view(x.dtype)
-                .view(with_rows(x, self.axis, self._rows))
+                .view(with_rows(x, self.axis, self.rows))
                 for x, begin in zip((k, v), form.begins, strict=True)
             ]
-            own = self._with_own(k, v, (whole[0], whole[1]))
+            places = self.own_places(read)
+            of_k, of_v = (_Own(x, into, places, self._own, self.axis) for x, into in zip((k, v), whole, strict=True))
+            own = _Whole((whole[0], whole[1]), (of_k, of_v))
         engine, sent = self.engine, []
         for some in heads:
             of_group = []
@@ -198,24 +200,6 @@ class PeerExchange(Exchange):
             offsets = source * size, at + target * size
             found += moves(shape, x.stride(), whole.stride(), size, offsets)
         return found
-
-    def _own_alone(self, form: _Form, k: Tensor, v: Tensor) -> Pair:
-        """Own rows and zeros, for launches that begin before others' rows have come: tiles at the edge of what they
-        need hold those. In the slot they are of an earlier call until then, perhaps of another type, and a NaN among
-        them isn't 0 when multiplied by 0.
-        """
-        if form.early is None:
-            for other in self._forms.values():
-                other.early = None  # one at a time: they take as much memory as a slot
-            with torch.inference_mode(mode=False):
-                form.early = self._with_own(k, v, (self._whole(k), self._whole(v)))
-        else:
-            form.early.write(k, v)
-        return form.early.pair
-
-    def _with_own(self, k: Tensor, v: Tensor, pair: Pair) -> _Whole:
-        of_k, of_v = (_Own(x, whole, self._own, self.axis) for x, whole in zip((k, v), pair, strict=True))
-        return _Whole(pair, (of_k, of_v))
 
     # ------------------------------------------------------------ gradients
 
@@ -277,10 +261,10 @@ class _PeerWay:
         self._exchange, self._own, self._heads, self._dtype = exchange, own, heads, dtype
         self._turn, self._groups = exchange.way(own, heads, dtype)
 
-    def begin(self, group: int, whole: Pair) -> Callable[[], list[Pair]]:
+    def begin(self, group: int, like: Pair, filled: Fill) -> Callable[[], list[Pair]]:
         exchange, turn, engine = self._exchange, self._turn, self._exchange.engine
         of_group = self._groups[group]
-        fill(of_group.parts, exchange.first.coming, whole, exchange.axis)
+        filled(of_group.parts)
         engine.follow()
         for owner, prepared in of_group.sent:
             turn.before_copy(owner)

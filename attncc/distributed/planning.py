@@ -18,8 +18,9 @@ from ..ir import Variant, reads
 from ..problem.refusal import refused
 from ..schedule.plan import DTYPE_BYTES
 from .assign import Attempt, attempts
-from .cost import Load, Outcome, Owners, local_chunks, routes
+from .cost import OTHERS, Load, Outcome, Owners, own_runs, routes
 from .head_groups import heads_apart
+from .key_places import may_have_some_keys
 from .lengths import Lengths, chunks_of
 from .machine import Machine
 from .needs import Needs, needs
@@ -96,7 +97,8 @@ def plan(
         found = needs(variant, shape, chunks, sizes, taken)
         together = kv_heads if heads_apart(variant) else 1
         sequences = shape.of_chunks(chunks) if launched_together(variant, packed=shape.packed) else None
-        loads.append(Load(found, layers, 2 * sum(dims) / machine.flops, row_bytes, together, sequences))
+        some_keys = may_have_some_keys(variant)
+        loads.append(Load(found, layers, 2 * sum(dims) / machine.flops, row_bytes, together, sequences, some_keys))
         masks.append((variant, taken))
     _check_inputs(kernels, inputs)
     best, *_ = tried = attempts(tuple(loads), chunks, machine, Budget(shape.q_rows))
@@ -165,7 +167,8 @@ def _mask_plan(
         load.layers,
         _received(receives, load.needs, machine.ranks),
         _received(passed, load.needs, machine.ranks),
-        tuple(local_chunks(load.needs, owners).tolist()),
+        tuple((own_runs(load, owners) != OTHERS).tolist()),
+        tuple(map(tuple, load.keys.tolist())),
         local_first,
         local_first_back,
         tuple(found.compute.tolist()),
