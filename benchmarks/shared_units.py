@@ -49,6 +49,7 @@ class Settings:
     before: int = 2
     loops: int = 3  # calls of a measurement, at least
     least: float = 40.0  # ms that it takes, if 20 calls do: else the host's part of the first call counts
+    settle: float = 0.0  # ms of the same calls ahead, which aren't timed: clocks are as what ran before left them
 
     @property
     def device(self) -> str:
@@ -152,12 +153,22 @@ class Units:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def milliseconds(self, call: Callable[[], Any], loops: int, alone: int | None = None) -> tuple[float, float]:
-        """Of one call of some, the slowest rank's, and of it the host's part; `alone`: the one rank that calls."""
+    def milliseconds(
+        self, call: Callable[[], Any], loops: int, alone: int | None = None, ahead: int = 0
+    ) -> tuple[float, float]:
+        """Of one call of some, the slowest rank's, and of it the host's part; `alone`: the one rank that calls;
+        `ahead`: calls before these."""
         spent = torch.zeros(2, dtype=torch.float64, device=self.device)
         dist.barrier()
         self.wait()
-        if alone in (None, self.rank):
+        calls = alone in (None, self.rank)
+        for _ in range(ahead if calls else 0):
+            call()
+        if ahead:
+            self.wait()
+            dist.barrier()
+            self.wait()
+        if calls:
             start = time.perf_counter()
             for _ in range(loops):
                 call()
@@ -173,15 +184,16 @@ class Units:
     ) -> dict[str, float]:
         """Of interleaved measurements; "host NAME": how long the host took."""
         spent: dict[str, list[float]] = {name: [] for label in calls for name in (label, f"host {label}")}
-        loops = dict.fromkeys(calls, self.settings.loops)
+        loops, ahead = dict.fromkeys(calls, self.settings.loops), dict.fromkeys(calls, 0)
         for number in range(self.settings.before + self.settings.timed):
             for name, call in calls.items():
-                found, host = self.milliseconds(call, loops[name], alone.get(name))
+                found, host = self.milliseconds(call, loops[name], alone.get(name), ahead[name])
                 if number >= self.settings.before:
                     spent[name].append(found)
                     spent[f"host {name}"].append(host)
                 if number + 1 == self.settings.before:  # the same on all ranks, as `found` is
                     loops[name] = max(self.settings.loops, min(20, round(self.settings.least / found)))
+                    ahead[name] = round(self.settings.settle / found)
         return {name: median(found) for name, found in spent.items()}
 
     # ------------------------------------------------------------ units
