@@ -232,6 +232,8 @@ class ByOffset:
     def _backward(self, work: _Backward, call: Call, run: Run) -> tuple[Tensor, Tensor]:
         """dk and dv of the run's keys; adds dq and the gradients of inputs."""
         cut, given, back = Cut(run, call.axis), work.given, work.back
+        # What is ahead would be written over others' rows.
+        into = None if work.dq is None or run.ahead else cut.inside(call.heads_of(work.dq))
         dq, dk, dv, *inputs = _gradients(
             self._kernel_of(call, run),
             self._given(call, cut),
@@ -240,8 +242,10 @@ class ByOffset:
             None if given.lse is None else cut.of_lse(call.heads_of(given.lse, -2), NO_WEIGHT),
             None if back.dlse is None else cut.of_lse(call.heads_of(back.dlse, -2), 0),
             work.repeats,
+            into,
         )
-        work.write_dq(call, cut, dq)
+        if into is None:
+            work.write_dq(call, cut, dq)
         for name, value in zip(self._learnable, inputs, strict=True):
             self._add(work.inputs, name, value, run, call)
         return dk, dv
@@ -288,7 +292,7 @@ class _Backward:
         self.dq = torch.empty_like(given.q) if several else None  # not in a lane: all of them write it
 
     def write_dq(self, call: Call, cut: Cut, found: Tensor) -> None:
-        """What one of several launches found, or the only one."""
+        """What one of several launches found and didn't write itself, or the only one."""
         if self.dq is None:
             self.dq = cut.without_ahead(found)
         else:
