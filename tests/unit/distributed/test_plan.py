@@ -55,6 +55,9 @@ def test_ranks_receive_all_that_their_rows_keep(case: Case, consts: int) -> None
         assert received(made, rank)[by_row[made.rows(rank)].any(axis=0)].all()
         own, local = made.rows(rank), made.local_rows(rank, made.masks[0])
         assert np.isin(np.flatnonzero(by_row[own[local]].any(axis=0)), own).all()
+        for chunk in made.chunks_of(rank):
+            begin, end = made.masks[0].keys[chunk]
+            assert not by_row[chunk * 32 : chunk * 32 + 32, np.r_[0:begin, end:256]].any()
 
 
 def test_rows_and_positions_of_packed_sequences() -> None:
@@ -86,6 +89,18 @@ def test_chunks_of_a_window_are_local_behind_its_edge() -> None:
     made = plan(attncc.parse("sliding_window", width=1024), 16384, ranks=2, chunk=1024)
     assert made.tried[0].name == "sequential"
     assert made.masks[0].local == (*[True] * 8, False, *[True] * 7)
+
+
+def test_launches_are_given_the_keys_that_they_need() -> None:
+    """All of them, where a score or mask depends on more than how far apart query and key are."""
+    made = plan(attncc.parse("sliding_window", width=1024), 16384, ranks=2, chunk=1024)
+    assert made.masks[0].keys == tuple((max(0, begin - 1024), begin + 1024) for begin in range(0, 16384, 1024))
+    packed = plan(attncc.parse("causal"), [3000, 5192], ranks=2, chunk=1024)
+    assert packed.masks[0].keys[3] == (2944, 4096)  # by blocks of 64 rows
+    for spec in ("prefix_lm", "dropout_attention"):
+        inputs = {"prefix_len": np.array([100], np.int32)} if spec == "prefix_lm" else {}
+        whole = plan(attncc.parse(spec), 4096, ranks=2, **SIZES, **inputs)
+        assert set(whole.masks[0].keys) == {(0, 4096)} and not any(whole.masks[0].local)
 
 
 def test_masks_share_one_assignment() -> None:
