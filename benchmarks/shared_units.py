@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
@@ -258,32 +258,49 @@ class Units:
     def time(self, name: str) -> dict[str, Any]:
         """One GPU, the first, beside all of them. "last": the last GPU; "each": all compute the whole at the same time,
         each alone, so that it tells what the slowest one and a shared supply of power cost."""
-        mask, rows = MASKS[name], self.settings.rows
+        return self._beside_one(MASKS[name], self._other_ways)
+
+    def long(self, what: str) -> dict[str, Any]:
+        """As `time`, of a mask at another length, "NAME at ROWS": ours, one GPU, and all GPUs each for itself."""
+        name, _, rows = what.partition(" at ")
+        settings = replace(self.settings, rows=int(rows), before=1, timed=2, loops=1)
+        return Units(settings, self.rank, self.ranks)._beside_one(MASKS[name], lambda *_: {})
+
+    def _other_ways(self, cp: Any, own: list[Tensor], given: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+        by_collective = shared.shard(cp.kernel, plan=cp.plan, transport="collective")
+        return {
+            "collective": lambda: by_collective(*own[:3], **given),
+            "collective both": lambda: _gradients(by_collective, own, given),
+            "exchange": lambda: self._exchange(cp, own),
+        }
+
+    def _beside_one(self, mask: Mask, more: Callable[..., dict[str, Callable[[], Any]]]) -> dict[str, Any]:
+        """`more`: calls beside, of what `shard` gave, and this rank's tensors and inputs."""
+        rows = self.settings.rows
         kernel, cp, given, alone = self.shared(mask, rows)
-        by_collective = shared.shard(kernel, plan=cp.plan, transport="collective")
         whole = self.drawn(mask, rows)
         own = [cp.shard(x, -2, of=of) for x, of in zip(whole, ("q", "kv", "kv", "q"), strict=True)]
         found = self.medians(
             {
                 "one": lambda: kernel(*whole[:3], **given, **alone),
                 "all": lambda: cp(*own[:3], **given),
-                "collective": lambda: by_collective(*own[:3], **given),
                 "last": lambda: kernel(*whole[:3], **given, **alone),
                 "each": lambda: kernel(*whole[:3], **given, **alone),
                 "each both": lambda: _gradients(kernel, whole, {**given, **alone}),
                 "one both": lambda: _gradients(kernel, whole, {**given, **alone}),
                 "all both": lambda: _gradients(cp, own, given),
-                "collective both": lambda: _gradients(by_collective, own, given),
-                "exchange": lambda: self._exchange(cp, own),
+                **more(cp, own, given),
             },
             alone={"one": 0, "one both": 0, "last": self.ranks - 1},
         )
         flops = 4 * mask.pairs(rows) * self.settings.heads[0] * self.settings.head_dim
-        back = {kind: found[f"{kind} both"] - found[kind] for kind in ("one", "all")}
+        back = {kind: found[f"{kind} both"] - found[kind] for kind in ("one", "all", "each")}
         return {
             **{f"{kind} ms": value for kind, value in found.items()},
             "forward share": found["one"] / found["all"] / self.ranks,
             "backward share": back["one"] / back["all"] / self.ranks,
+            "forward share of each": found["each"] / found["all"] / self.ranks,
+            "backward share of each": back["each"] / back["all"] / self.ranks,
             "forward TFLOP/s a GPU": flops / found["all"] / self.ranks / 1e9,
             "backward TFLOP/s a GPU": 2.5 * flops / back["all"] / self.ranks / 1e9,
             "transport": type(next(iter(cp.exchanges.values()))).__name__,
