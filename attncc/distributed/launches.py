@@ -7,7 +7,7 @@ no such kernel the executor computes on the CPU over q of full length, tiles of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -146,6 +146,7 @@ class ByOffset:
                 place = None if kind < 0 else int(own_places[kind] + first - own_runs[kind, 0])
                 run = run_of(plan, own, begin, Keys((first, last), place), device, step)
                 (others if kind < 0 else here).append(run)
+            here.sort(key=lambda run: run.length)
             return _Runs(here, others[::-1])  # under causal masks the longest first
 
         self._runs, self._runs_back = (parts(plan.local_rows(rank, mask, back=back)) for back in (False, True))
@@ -203,13 +204,12 @@ class ByOffset:
 
         Runs whose keys are all here go on while rows travel: K and V before the others, their gradients behind them.
         """
+        early, late = self._around(arriving)
         call, runs = Call(given.q, arriving, options), self._runs_back
         count = runs.count(arriving)
         work = _Backward(given, back, repeats, several=count > 1)
         with self._lanes.begin(arriving, count) as lanes:
-            own: Iterable[tuple[Tensor, Tensor]] = (self._in_lane(lanes, work, call, run) for run in runs.here)
-            if not arriving.complete:
-                own = list(own)
+            own = [self._in_lane(lanes, work, call, run) for run in early]
             for number, heads in enumerate(arriving.heads):
                 some = call.of(heads)
                 pairs = [self._in_lane(lanes, work, some, run, number) for run in runs.others]
@@ -217,11 +217,19 @@ class ByOffset:
                 if len(pairs) > 1:
                     lanes.join(x for pair in pairs[:-1] for x in pair)
                 leaving.start(number, pairs)
-            own = list(own)
+            own += [self._in_lane(lanes, work, call, run) for run in late]
         for found in own:
             for number, heads in enumerate(arriving.heads):
                 leaving.add(number, *map(call.of(heads).heads_of, found))
         return Found(work.dq, work.inputs)
+
+    def _around(self, arriving: Arriving) -> tuple[list[Run], list[Run]]:
+        """Runs on own rows that hide the way of K and V, and those that hide the gradients' way back: this has twice
+        the bytes, so the longest run, unless heads go back one after the other."""
+        here = self._runs_back.here
+        if arriving.complete:
+            return [], here
+        return (here[:-1], here[-1:]) if len(arriving.heads) == 1 else (here, [])
 
     def _in_lane(
         self, lanes: Turns, work: _Backward, call: Call, run: Run, group: int | None = None
