@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .plan_data import PlanData
-from .row_runs import part
+from .plan_data import MaskPlan, PlanData
+from .row_runs import part, runs_of
 
 Tensor = Any
 Rows = NDArray[np.int64]
@@ -144,10 +144,11 @@ class Cut(NamedTuple):
 
 class KeyRows(NamedTuple):
     """The rows of K and V that each launch of a pass is given: of those that wait for others' rows, and of those on own
-    rows alone."""
+    rows alone. `single`: on each rank at most one launch, for each group of heads, waits for others' rows."""
 
     others: tuple[tuple[int, int], ...]
     own: tuple[tuple[int, int], ...]
+    single: bool
 
 
 def neighbours(rows: Rows, kinds: NDArray[np.int64], sequences: Rows | None = None) -> Iterator[tuple[int, Rows]]:
@@ -169,10 +170,32 @@ class Keys(NamedTuple):
     own: int | None
 
 
-def run_of(  # noqa: PLR0917
-    plan: PlanData, rows: Rows, begin: int, keys: Keys, device: Any, step: int
-) -> Run:
+class Share(NamedTuple):
+    """Rows of q that one launch computes, where they begin among own rows, and its keys."""
+
+    begin: int
+    rows: Rows
+    keys: Keys
+
+
+def shares(plan: PlanData, mask: MaskPlan, rank: int, *, together: bool, back: bool) -> Iterator[Share]:
+    """Those of a rank in a pass. `together`: one launch may have rows of several sequences, see `launched_together`."""
+    rows, local = plan.rows(rank), plan.local_rows(rank, mask, back=back)
+    sequences = plan.sequences(rows) if together else None
+    keys = np.repeat(np.asarray(mask.keys)[plan.chunks_of(rank)], len(rows) * plan.ranks // plan.chunks, axis=0)
+    own_runs = np.asarray(runs_of(plan.rows(rank, of="kv")))
+    places = np.cumsum([0, *(own_runs[:, 1] - own_runs[:, 0])])
+    run = np.where(local, np.searchsorted(own_runs[:, 0], keys[:, 0], side="right") - 1, -1)  # that has a row's keys
+    for begin, some in neighbours(rows, run, sequences):
+        of_rows, which = keys[begin : begin + len(some)], run[begin]
+        first, last = int(of_rows[:, 0].min()), int(of_rows[:, 1].max())
+        own = None if which < 0 else int(places[which] + first - own_runs[which, 0])
+        yield Share(begin, some, Keys((first, last), own))
+
+
+def run_of(plan: PlanData, share: Share, device: Any, step: int) -> Run:
     """`step`: of its first sequence, a launch begins at a multiple of so many rows."""
+    begin, rows, keys = share
     lengths, starts = plan.lengths, np.asarray(plan.lengths.q_starts)
     ahead = int(rows[0] - starts[np.searchsorted(starts, rows[0], side="right") - 1]) % step
     rows = np.concatenate([np.arange(rows[0] - ahead, rows[0]), rows])

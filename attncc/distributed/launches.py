@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ..compiler import CompiledStore
 from ..diagnostics import AttnccError
@@ -27,12 +26,12 @@ from ..runtime.call.host import run_on_host
 from ..runtime.frameworks.arrays import framework_of
 from ..runtime.frameworks.framework import HostFramework
 from ..runtime.kernel import Kernel
-from .call_parts import Arriving, Call, Cut, KeyRows, Keys, Options, Run, neighbours, run_of
+from .call_parts import Arriving, Call, Cut, KeyRows, Options, Run, run_of, shares
 from .head_groups import head_cuts
 from .lanes import Lanes, Turns
 from .plan_data import MaskPlan, PlanData
 from .query_places import cuts, launched_together, why_not_placed, why_placed, with_places
-from .row_runs import copy, runs_of
+from .row_runs import copy
 
 Tensor = Any
 
@@ -106,9 +105,8 @@ class _Runs(NamedTuple):
     here: list[Run]
     others: list[Run]
 
-    @property
-    def keys(self) -> KeyRows:
-        return KeyRows(tuple(run.keys for run in self.others), tuple(run.keys for run in self.here))
+    def keys(self, *, single: bool) -> KeyRows:
+        return KeyRows(tuple(run.keys for run in self.others), tuple(run.keys for run in self.here), single)
 
     def count(self, arriving: Arriving) -> int:
         """Launches."""
@@ -129,28 +127,25 @@ class ByOffset:
         self._placed = any(item.name == Q_PLACE for item in variant.inputs)
         self._learnable = [item.name for item in variant.inputs if item.learnable]
         self._drops, self._softmax = variant.dropout is not None, variant.normalize == "softmax"
-        rows, step = plan.rows(rank), 1 if variant.dropout is None else ALIGNMENT
-        sequences = plan.sequences(rows) if launched_together(variant, packed=packed) else None
+        step, together = 1 if variant.dropout is None else ALIGNMENT, launched_together(variant, packed=packed)
 
-        keys = np.repeat(np.asarray(mask.keys)[plan.chunks_of(rank)], len(rows) // (plan.chunks // plan.ranks), axis=0)
-        own_runs = np.asarray(runs_of(plan.rows(rank, of="kv")))
-        own_places = np.cumsum([0, *(own_runs[:, 1] - own_runs[:, 0])])
-        among = np.searchsorted(own_runs[:, 0], keys[:, 0], side="right") - 1  # the own run that has a row's keys
+        def waiting(some: int, *, back: bool) -> int:
+            """Launches of a rank that wait for others' rows."""
+            return sum(share.keys.own is None for share in shares(plan, mask, some, together=together, back=back))
 
-        def parts(local: NDArray[np.bool_]) -> _Runs:
-            here, others = list[Run](), list[Run]()
-            kinds = np.where(local, among, -1)
-            for begin, own in neighbours(rows, kinds, sequences):
-                some, kind = keys[begin : begin + len(own)], kinds[begin]
-                first, last = int(some[:, 0].min()), int(some[:, 1].max())
-                place = None if kind < 0 else int(own_places[kind] + first - own_runs[kind, 0])
-                run = run_of(plan, own, begin, Keys((first, last), place), device, step)
-                (others if kind < 0 else here).append(run)
-            here.sort(key=lambda run: run.length)
+        def runs(*, back: bool) -> _Runs:
+            some = [
+                run_of(plan, share, device, step) for share in shares(plan, mask, rank, together=together, back=back)
+            ]
+            here = sorted((run for run in some if run.own_keys is not None), key=lambda run: run.length)
+            others = [run for run in some if run.own_keys is None]
             return _Runs(here, others[::-1])  # under causal masks the longest first
 
-        self._runs, self._runs_back = (parts(plan.local_rows(rank, mask, back=back)) for back in (False, True))
-        self.keys, self.keys_back = self._runs.keys, self._runs_back.keys
+        self._runs, self._runs_back = runs(back=False), runs(back=True)
+        self.keys, self.keys_back = (
+            each.keys(single=all(waiting(some, back=back) <= 1 for some in range(plan.ranks)))
+            for each, back in ((self._runs, False), (self._runs_back, True))
+        )
         self._lanes = Lanes(device, several=not any(item.learnable for item in variant.inputs))
 
     def forward(self, q: Tensor, arriving: Arriving, options: Options) -> tuple[Tensor, Tensor | None]:
@@ -313,7 +308,7 @@ class OverWhole:
     def __init__(self, kernel: Kernel, plan: PlanData, rank: int) -> None:
         self._kernel, self._plan = kernel, plan
         self._rows = torch.from_numpy(plan.rows(rank))
-        self.keys = self.keys_back = KeyRows(((0, plan.lengths.kv_rows),), ())
+        self.keys = self.keys_back = KeyRows(((0, plan.lengths.kv_rows),), (), single=True)
         self._own = np.zeros(plan.lengths.q_rows, np.bool_)
         self._own[plan.rows(rank)] = True
 

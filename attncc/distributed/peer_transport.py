@@ -20,7 +20,7 @@ from .own_gradients import Places
 from .peer_memory import PeerMemory, Turn
 from .plan_data import MaskPlan, PlanData, Rows
 from .row_runs import LARGE, MOST_RUNS, WORD, RowRuns, has_words, others, part
-from .transport import Exchange, Fetched, Fill, Pair, Parts, WayBack, of_sender, with_rows
+from .transport import Exchange, Fetched, Pair, Parts, WayBack, of_sender, with_rows
 
 Tensor = Any
 _ALIGNMENT = 1024  # bytes: V begins at a multiple behind K
@@ -80,11 +80,14 @@ class _Form:
 
 
 class _Group(NamedTuple):
-    """Gradients of some heads: `parts` of others' rows, by owner, what sends them, and those that come, by finder."""
+    """Gradients of some heads: where in the outbox and in whose memory those of others' rows are to be, by owner, and
+    those that come, by finder."""
 
     parts: list[Pair]
-    sent: list[tuple[int, Prepared]]  # owner, moves
+    sent: list[tuple[int, Prepared]]  # owner, moves out of the outbox
     found: list[Pair]
+    targets: list[int]  # of each owner, an address
+    straight: dict[Any, list[tuple[int, Prepared, Prepared]]]  # owner, moves out of what a launch found: of dk, of dv
 
 
 class PeerExchange(Exchange):
@@ -226,18 +229,43 @@ class PeerExchange(Exchange):
     def _groups(self, turn: Turn, outbox: Tensor, own: Pair, heads: tuple[Heads, ...], dtype: Any) -> list[_Group]:
         found, begin, at = list[_Group](), 0, outbox.data_ptr()
         for some in heads:
-            of_heads, sent = self.of_heads(own, some), []
+            of_heads, sent, targets = self.of_heads(own, some), [], list[int]()
             parts = Parts(self.first.coming, of_heads, self.axis, dtype, outbox.narrow(0, begin, len(outbox) - begin))
             for owner, size in enumerate(parts.sizes):
+                target = turn.addresses[owner] + self._place(owner, self.rank, own, some) * dtype.itemsize
+                targets.append(target)
                 if size:
-                    target = turn.addresses[owner] + self._place(owner, self.rank, own, some) * dtype.itemsize
                     sent.append((owner, self.engine.prepared(list(moves([size], [1], [1], 1, (at + begin, target))))))
                 begin += size
             place = self._place(self.rank, 0, own, some) * dtype.itemsize
             inbox = turn.own.narrow(0, place, len(turn.own) - place)
             comes = Parts(self.first.going, of_heads, self.axis, dtype, inbox)
-            found.append(_Group(parts.parts, sent, comes.parts))
+            found.append(_Group(parts.parts, sent, comes.parts, targets, {}))
         return found
+
+    def straight(self, group: _Group, keys: Rows, found: Pair) -> list[tuple[int, Prepared, Prepared]]:
+        """Moves that send what one launch on these keys found, out of its own tensors, by owner."""
+        key = keys, *(x.stride() for x in found)
+        if key not in group.straight:
+            group.straight[key] = [
+                (owner, *self._back(group.parts[owner], target, keys[0], found, rows))
+                for owner, (rows, target) in enumerate(zip(self.first.coming, group.targets, strict=True))
+                if rows.count
+            ]
+        return group.straight[key]
+
+    def _back(self, parts: Pair, target: int, first: int, found: Pair, rows: RowRuns) -> list[Prepared]:
+        """Of dk and of dv, from the row `first` on, to where they lie at this address as `parts` do."""
+        prepared = []
+        for x, into in zip(found, parts, strict=True):
+            size, axis, shape, some = x.element_size(), self.axis % x.dim(), list(x.shape), list[Move]()
+            for begin, end, place in rows.places:
+                shape[axis] = end - begin
+                offsets = (begin - first) * x.stride(axis) * size, target + place * into.stride(axis) * size
+                some += moves(shape, x.stride(), into.stride(), size, offsets)
+            prepared.append(self.engine.prepared(some))
+            target += into.numel() * size
+        return prepared
 
     def _elements(self, own: Pair) -> int:
         """Of a row of K and V."""
@@ -261,14 +289,25 @@ class _PeerWay:
         self._exchange, self._own, self._heads, self._dtype = exchange, own, heads, dtype
         self._turn, self._groups = exchange.way(own, heads, dtype)
 
-    def begin(self, group: int, like: Pair, filled: Fill) -> Callable[[], list[Pair]]:
+    def begin(self, group: int, like: Pair, keys: tuple[Rows, ...], found: Sequence[Pair]) -> Callable[[], list[Pair]]:
+        """What a single launch found goes straight out of its tensors. No kernel is needed then, which would wait for
+        the launches beside it."""
         exchange, turn, engine = self._exchange, self._turn, self._exchange.engine
         of_group = self._groups[group]
-        filled(of_group.parts)
+        if len(keys) == 1 and found[0][0].dtype == found[0][1].dtype == self._dtype:
+            dk, dv = (x.data_ptr() for x in found[0])
+            copies = [
+                (owner, [(of_k, dk), (of_v, dv)])
+                for owner, of_k, of_v in exchange.straight(of_group, keys[0], found[0])
+            ]
+        else:
+            exchange.fill_back(exchange.first, keys, found, of_group.parts)
+            copies = [(owner, [(prepared, 0)]) for owner, prepared in of_group.sent]
         engine.follow()
-        for owner, prepared in of_group.sent:
+        for owner, some in copies:
             turn.before_copy(owner)
-            engine.copy(prepared, 0)
+            for prepared, source in some:
+                engine.copy(prepared, source)
             turn.copied(owner, group)
         exchange.count_back(self._own, self._heads[group], self._dtype)
         return lambda: self._arrived(group)

@@ -18,7 +18,7 @@ from ..runtime.kernel import Kernel, kernel_of
 from ..runtime.torch.recordable import lost_gradient
 from . import operator
 from .agreement import check_alike
-from .call_parts import Heads, Options
+from .call_parts import Heads, KeyRows, Options
 from .launches import Saved, ToBackward, launches_of
 from .plan_data import digest_of
 from .planning import Plan
@@ -174,7 +174,7 @@ class ContextParallel:
         launches = self.launches(given.q.device)
         keys = launches.keys_back
         fetched = Fetched(k, v, heads, None) if self.keep_kv else exchange.fetch(k, v, heads, keys.others)
-        giving = exchange.giving(k, v, heads, k.dtype if k.dtype == torch.float64 else self.gradients, keys)
+        giving = exchange.giving(k, v, heads, self._back_in(k, keys, exchange), keys)
         try:
             with fetched:
                 found = launches.backward(given, fetched, back, options, giving, repeats=deterministic)
@@ -184,6 +184,11 @@ class ContextParallel:
         learned = [(name, x) for name, x in options.inputs.items() if isinstance(x, torch.Tensor)]
         inputs = [_summed(found.inputs[name], self.group).to(x.dtype) for name, x in learned if name in self.learnable]
         return operator.Found(found.dq.contiguous(), dk, dv, inputs)
+
+    def _back_in(self, k: Tensor, keys: KeyRows, exchange: Exchange) -> Any:
+        """The type that gradients of others' rows travel in: what a single launch found stays in its own."""
+        whole = keys.single and not exchange.hands_on
+        return k.dtype if whole or k.dtype == torch.float64 else self.gradients
 
     def _heads(self, k: Tensor, options: Options, groups: tuple[int, ...]) -> tuple[Heads, ...]:
         """Which heads of k travel together: as planned, or all where the call has another number of them."""

@@ -217,7 +217,7 @@ class Exchange:
 
     def _way_back(self, own: Pair, heads: Sequence[Heads], dtype: Any) -> WayBack:
         """To who handed the rows on, or if nobody did, to their owners."""
-        return _Collective(self.last, self.axis, dtype)
+        return _Collective(self, dtype)
 
     @property
     def last(self) -> Hop:
@@ -309,9 +309,9 @@ class Exchange:
 class WayBack(Protocol):
     """Of gradients of others' rows, to these."""
 
-    def begin(self, group: int, like: Pair, filled: Fill) -> Callable[[], list[Pair]]:
-        """Sends those of a group of heads, which `filled` writes; `like` has as many heads. What it gives waits for
-        those of own rows, by who found them."""
+    def begin(self, group: int, like: Pair, keys: tuple[Rows, ...], found: Sequence[Pair]) -> Callable[[], list[Pair]]:
+        """Sends those of a group of heads, sums of what launches on these keys found; `like` has as many heads. What it
+        gives waits for those of own rows, by who found them."""
         ...
 
     def done(self) -> None:
@@ -320,11 +320,13 @@ class WayBack(Protocol):
 
 
 class _Collective:
-    def __init__(self, hop: Hop, axis: int, dtype: Any) -> None:
-        self._hop, self._axis, self._dtype = hop, axis, dtype
+    def __init__(self, exchange: Exchange, dtype: Any) -> None:
+        self._exchange, self._dtype = exchange, dtype
 
-    def begin(self, group: int, like: Pair, filled: Fill) -> Callable[[], list[Pair]]:
-        return self._hop.begin_back(like, self._axis, self._dtype, filled)
+    def begin(self, group: int, like: Pair, keys: tuple[Rows, ...], found: Sequence[Pair]) -> Callable[[], list[Pair]]:
+        exchange, hop = self._exchange, self._exchange.last
+        filled = partial(exchange.fill_back, hop, keys, found)
+        return hop.begin_back(like, exchange.axis, self._dtype, filled)
 
     def done(self) -> None: ...
 
@@ -347,8 +349,7 @@ class Giving:
         exchange, keys, like = self._exchange, self._keys.others, self._of_heads(group)
         if exchange.hands_on:
             found, keys = [exchange.assembled(keys, found, like)], ((0, exchange.rows),)
-        filled = partial(exchange.fill_back, exchange.last, keys, found)
-        self._found[group] = list(found), keys, self._way.begin(group, like, filled)
+        self._found[group] = list(found), keys, self._way.begin(group, like, keys, found)
 
     def add(self, group: int, dk: Tensor, dv: Tensor) -> None:
         self._found[group][0].append((dk, dv))
@@ -356,7 +357,7 @@ class Giving:
     def finished(self) -> Pair:
         """The gradients of own rows, in the type of k and v."""
         for group in range(len(self._heads)):
-            found, keys, finish = self._found.pop(group)
+            found, keys, finish = self._found[group]
             keys += self._keys.own
             self._exchange.finish_back(self._of_heads(group), found, keys, self._dtype, finish)
         return self._results
@@ -367,6 +368,7 @@ class Giving:
     def done(self) -> None:
         """Nothing of it is read from here on."""
         self._way.done()
+        self._found.clear()  # not before: copies may read what launches found
 
 
 def _transposed(pairs: Sequence[Pair]) -> tuple[list[Tensor], list[Tensor]]:
