@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,22 +22,17 @@ Owners = NDArray[np.int64]  # the rank of each chunk
 @dataclass(frozen=True)
 class Load:
     """One mask, and how many layers have it. `seconds`: of a pair of query and key on one GPU. `row_bytes`: of one row
-    of K and V, all heads and sequences. `heads`: parts of a row that can travel and be computed one after the other.
+    of K and V, all heads and sequences. `keys`: rows of K and V, from the first to before the last, that a launch of
+    each chunk of q is given, [chunks, 2]. `heads`: parts of a row that can travel and be computed one after the other.
     `sequences`: of the first and the last row of each chunk of q, [2, chunks], where one launch has rows of many."""
 
     needs: Needs
     layers: int
     seconds: float
     row_bytes: int
+    keys: NDArray[np.int64]
     heads: int = 1
     sequences: NDArray[np.int64] | None = None  # see `launched_together`
-    some_keys: bool = True  # see `may_have_some_keys`
-
-    @cached_property
-    def keys(self) -> NDArray[np.int64]:
-        """Rows of K and V, from the first to before the last, that a launch of each chunk of q gets: [q chunk, 2]."""
-        every = np.array([0, self.needs.rows.sum()])
-        return self.needs.spans if self.some_keys else np.tile(every, (len(self.needs.work), 1))
 
     @cached_property
     def key_chunks(self) -> NDArray[np.int64]:
@@ -155,7 +151,32 @@ def own_runs(load: Load, owners: Owners) -> NDArray[np.int64]:
     launch reads the rank's own tensors. `OTHERS` where rows of others are among these keys."""
     run = np.cumsum(np.diff(owners, prepend=owners[:1]) != 0)
     first, last = load.key_chunks
-    return np.where((run[first] == run[last]) & (owners[first] == owners), run[first], OTHERS)
+    found = np.where((run[first] == run[last]) & (owners[first] == owners), run[first], OTHERS)
+    if (found == OTHERS).all() or (found != OTHERS).all():
+        return found
+    order = np.argsort(owners, kind="stable")
+    apart = _gaps(load, order) | np.diff(owners[order]).astype(np.bool_)
+    found[order] = _joined(found[order], owners[order], apart)
+    return found
+
+
+def _joined(runs: NDArray[np.int64], rank: Owners, apart: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Chunks on own rows beside others join these, so that one launch has both: all of a rank but most neighbours.
+    `apart`: whether one launch can't have a chunk and the next."""
+    ends = np.flatnonzero(apart | (np.diff(runs) != 0)) + 1
+    pieces = list(pairwise([0, *ends.tolist(), len(runs)]))
+    largest = dict[int, tuple[int, int]]()  # of each rank, the piece on own rows
+    for begin, end in pieces:
+        before = largest.get(int(rank[begin]))
+        if runs[begin] != OTHERS and (before is None or end - begin > before[1] - before[0]):
+            largest[int(rank[begin])] = begin, end
+    joined = runs.copy()
+    for begin, end in pieces:
+        behind = begin > 0 and not apart[begin - 1] and runs[begin - 1] == OTHERS
+        ahead = end < len(runs) and not apart[end - 1] and runs[end] == OTHERS
+        if runs[begin] != OTHERS and (behind or ahead) and largest[int(rank[begin])] != (begin, end):
+            joined[begin:end] = OTHERS
+    return joined
 
 
 def estimate(load: Load, wanted: NDArray[np.float32], owners: Owners, machine: Machine) -> tuple[Floats, Floats]:

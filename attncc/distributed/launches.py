@@ -205,6 +205,7 @@ class ByOffset:
         work = _Backward(given, back, repeats, several=count > 1)
         with self._lanes.begin(arriving, count) as lanes:
             own = [self._in_lane(lanes, work, call, run) for run in early]
+            last = len(arriving.heads) - 1
             for number, heads in enumerate(arriving.heads):
                 some = call.of(heads)
                 pairs = [self._in_lane(lanes, work, some, run, number) for run in runs.others]
@@ -212,7 +213,7 @@ class ByOffset:
                 if len(pairs) > 1:
                     lanes.join(x for pair in pairs[:-1] for x in pair)
                 leaving.start(number, pairs)
-            own += [self._in_lane(lanes, work, call, run) for run in late]
+            own += [self._in_lane(lanes, work, call, run, last) for run in late]  # not ahead of those that wait
         for found in own:
             for number, heads in enumerate(arriving.heads):
                 leaving.add(number, *map(call.of(heads).heads_of, found))

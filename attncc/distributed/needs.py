@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,7 @@ class Needs:
     rows: Ints
     blocks: int
 
-    @cached_property
+    @property
     def spans(self) -> Ints:
         """The rows of K and V from the first to before the last that each chunk of q needs, [q chunk, 2]: those of its
         own place where it needs none."""

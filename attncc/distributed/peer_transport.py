@@ -254,6 +254,10 @@ class PeerExchange(Exchange):
             ]
         return group.straight[key]
 
+    def found_in(self, keys: Rows) -> bool:
+        """Whether these have all rows that came from others."""
+        return all(keys[0] <= begin and end <= keys[1] for rows in self.first.coming for begin, end in rows.runs)
+
     def _back(self, parts: Pair, target: int, first: int, found: Pair, rows: RowRuns) -> list[Prepared]:
         """Of dk and of dv, from the row `first` on, to where they lie at this address as `parts` do."""
         prepared = []
@@ -294,7 +298,7 @@ class _PeerWay:
         the launches beside it."""
         exchange, turn, engine = self._exchange, self._turn, self._exchange.engine
         of_group = self._groups[group]
-        if len(keys) == 1 and found[0][0].dtype == found[0][1].dtype == self._dtype:
+        if len(keys) == 1 and found[0][0].dtype == found[0][1].dtype == self._dtype and exchange.found_in(keys[0]):
             dk, dv = (x.data_ptr() for x in found[0])
             copies = [
                 (owner, [(of_k, dk), (of_v, dv)])

@@ -20,10 +20,10 @@ from ..schedule.plan import DTYPE_BYTES
 from .assign import Attempt, attempts
 from .cost import OTHERS, Load, Outcome, Owners, own_runs, routes
 from .head_groups import heads_apart
-from .key_places import may_have_some_keys
+from .key_places import spared_keys
 from .lengths import Lengths, chunks_of
 from .machine import Machine
-from .needs import Needs, needs
+from .needs import Ints, Needs, needs
 from .picture import drawn
 from .plan_data import MaskPlan, PlanData, Received, Tried, digest_of, key_of
 from .plan_json import fields_of
@@ -97,8 +97,8 @@ def plan(
         found = needs(variant, shape, chunks, sizes, taken)
         together = kv_heads if heads_apart(variant) else 1
         sequences = shape.of_chunks(chunks) if launched_together(variant, packed=shape.packed) else None
-        some_keys = may_have_some_keys(variant)
-        loads.append(Load(found, layers, 2 * sum(dims) / machine.flops, row_bytes, together, sequences, some_keys))
+        keys = _keys(variant, found, shape)
+        loads.append(Load(found, layers, 2 * sum(dims) / machine.flops, row_bytes, keys, together, sequences))
         masks.append((variant, taken))
     _check_inputs(kernels, inputs)
     best, *_ = tried = attempts(tuple(loads), chunks, machine, Budget(shape.q_rows))
@@ -107,6 +107,20 @@ def plan(
     made = Plan(shape, machine, tuple(best.owners.tolist()), plans, row_bytes, tuple(map(_of_attempt, tried)))
     _warn_if_all_is_needed(made)
     return made
+
+
+def _keys(variant: Variant, found: Needs, lengths: Lengths) -> Ints:
+    """The rows of K and V that a launch of each chunk of q is given: [chunks, 2]."""
+    spared, keys, starts = spared_keys(variant), found.spans, np.asarray(lengths.kv_starts)
+    if spared is None:
+        keys[:] = 0, starts[-1]
+        return keys
+    first, last = lengths.of_chunks(len(keys))  # sequences of its queries
+    if not spared.before:
+        keys[:, 0] = np.minimum(starts[first], keys[:, 0])
+    if not spared.behind:
+        keys[:, 1] = np.maximum(starts[last + 1], keys[:, 1])
+    return keys
 
 
 def _machine(machine: Machine | None, ranks: int, nodes: int) -> Machine:
