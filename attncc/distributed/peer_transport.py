@@ -16,10 +16,9 @@ import torch.distributed as dist
 from .call_parts import Heads
 from .engines import Prepared
 from .moves import Move, moves
-from .own_gradients import Places
 from .peer_memory import PeerMemory, Turn
 from .plan_data import MaskPlan, PlanData, Rows
-from .row_runs import LARGE, MOST_RUNS, WORD, RowRuns, has_words, others, part
+from .row_runs import RowRuns, others
 from .transport import Exchange, Fetched, Pair, Parts, WayBack, of_sender, with_rows
 
 Tensor = Any
@@ -28,44 +27,12 @@ _MOST_FORMS = 256  # of calls, whose moves are kept
 _numbers = itertools.count()
 
 
-class _Own:
-    """Where own rows of k or v go, by run: of tensors of one form. Large ones are copied by words of 16 bytes.
-
-    `places`: those that are read. All of `rows` are copied where these are many.
-    """
-
-    def __init__(self, x: Tensor, whole: Tensor, places: Places, rows: RowRuns, axis: int) -> None:
-        self._by_words = x.numel() >= LARGE and has_words(x) and has_words(whole)
-        whole = whole.view(WORD) if self._by_words else whole
-        self._rows, self._axis, self._whole = rows, axis, whole
-        self._many = len(places) > MOST_RUNS
-        self._parts = [(part(whole, axis, begin, end - begin), place, end - begin) for begin, end, place in places]
-
-    def write(self, x: Tensor) -> None:
-        x = x.view(WORD) if self._by_words else x
-        if self._many:
-            self._rows.write(self._whole, self._axis, x)
-            return
-        for into, begin, length in self._parts:
-            into.copy_(part(x, self._axis, begin, length))
-
-
-class _Whole(NamedTuple):
-    """K and V of full length, and where own rows of either lie in them."""
-
-    pair: Pair
-    own: tuple[_Own, _Own]
-
-    def write(self, k: Tensor, v: Tensor) -> None:
-        self.own[0].write(k)
-        self.own[1].write(v)
-
-
 class _Fetch(NamedTuple):
-    """In one slot: what lies there, and what goes to whom of which heads."""
+    """In one slot: K and V of full length, what goes to whom of which heads, and own rows that go there."""
 
-    whole: _Whole
+    whole: Pair
     sent: list[list[tuple[int, Prepared, Prepared]]]  # of each group of heads: receiver, moves of k, of v
+    own: list[tuple[Prepared, Prepared]]  # of each group of heads: moves of k, of v; empty if no launch reads any
 
 
 class _Form:
@@ -122,7 +89,7 @@ class PeerExchange(Exchange):
         if self.first.idle or self.engine.is_recorded():
             return super().fetch(k, v, heads, read)
         k, v = (x if x.stride(-1) == 1 and 0 not in x.stride() else x.contiguous() for x in (k, v))
-        form, engine = self._form(k, v, heads, read), self.engine
+        form, engine, local = self._form(k, v, heads, read), self.engine, self._memory.local
         turn = self._memory.rows.take(form.size)
         found = form.slots.get(turn.place)
         if found is None:
@@ -133,23 +100,27 @@ class PeerExchange(Exchange):
                 turn.before_copy(receiver)
                 engine.copy(of_k, k.data_ptr())
                 engine.copy(of_v, v.data_ptr())
-                turn.copied(receiver, number)
+                turn.copied(receiver, number, engine)
         if not turn.is_mine(form.user):
-            for x in found.whole.pair:  # nobody writes there as long as these tensors have the slot
+            for x in found.whole:  # nobody writes there as long as these tensors have the slot
                 self._unneeded.zero(x, self.axis)
-        found.whole.write(k, v)
+        if found.own:
+            local.follow()
+        for number, (of_k, of_v) in enumerate(found.own):
+            local.copy(of_k, k.data_ptr())
+            local.copy(of_v, v.data_ptr())
+            turn.copied(self.rank, number, local)
         self.first.count(form.row_bytes)
+        senders = [*self._senders, self.rank] if found.own else self._senders
 
         def arrive(group: int) -> None:
-            for sender in self._senders:
+            for sender in senders:
                 turn.arrived(sender, group)
 
-        return Fetched(*found.whole.pair, heads, arrive, done=turn.done, own=(k, v))
+        return Fetched(*found.whole, heads, arrive, done=turn.done, own=(k, v))
 
     def _form(self, k: Tensor, v: Tensor, heads: Sequence[Heads], read: tuple[Rows, ...]) -> _Form:
-        """That of k and v: also of where they lie in memory, as far as copies by words depend on it."""
-        places = tuple(x.storage_offset() * x.element_size() % WORD.itemsize for x in (k, v))
-        key = k.shape, v.shape, k.stride(), v.stride(), k.dtype, places, tuple(heads), read
+        key = k.shape, v.shape, k.stride(), v.stride(), k.dtype, tuple(heads), read
         form = self._forms.get(key)
         if form is None:
             if len(self._forms) >= _MOST_FORMS:
@@ -172,22 +143,22 @@ class PeerExchange(Exchange):
                 .view(with_rows(x, self.axis, self.rows))
                 for x, begin in zip((k, v), form.begins, strict=True)
             ]
-            places = self.own_places(read)
-            of_k, of_v = (_Own(x, into, places, self._own, self.axis) for x, into in zip((k, v), whole, strict=True))
-            own = _Whole((whole[0], whole[1]), (of_k, of_v))
-        engine, sent = self.engine, []
+        engine, sent, kept = self.engine, [], []
+        own = [(place, (begin, end)) for begin, end, place in self.own_places(read)]
+
+        def prepared(some: Heads, going: list[tuple[int, Rows]], at: int) -> tuple[Prepared, Prepared]:
+            of_k, of_v = (
+                engine.prepared(self._moves(x, into, some, going, at + begin))
+                for x, into, begin in zip((k, v), whole, form.begins, strict=True)
+            )
+            return of_k, of_v
+
         for some in heads:
-            of_group = []
-            for receiver, going in enumerate(self._going):
-                if going:
-                    at = turn.addresses[receiver]
-                    both = [
-                        engine.prepared(self._moves(x, into, some, going, at + begin))
-                        for x, into, begin in zip((k, v), whole, form.begins, strict=True)
-                    ]
-                    of_group.append((receiver, both[0], both[1]))
-            sent.append(of_group)
-        return _Fetch(own, sent)
+            receivers = [(receiver, going) for receiver, going in enumerate(self._going) if going]
+            sent.append([(each, *prepared(some, going, turn.addresses[each])) for each, going in receivers])
+            if own:
+                kept.append(prepared(some, own, turn.addresses[self.rank]))
+        return _Fetch((whole[0], whole[1]), sent, kept)
 
     def _moves(self, x: Tensor, whole: Tensor, heads: Heads, going: list[tuple[int, Rows]], at: int) -> list[Move]:
         """Of some heads and rows of own ones, to where they stand in one that lies as `whole` does, at this address."""
@@ -312,7 +283,7 @@ class _PeerWay:
             turn.before_copy(owner)
             for prepared, source in some:
                 engine.copy(prepared, source)
-            turn.copied(owner, group)
+            turn.copied(owner, group, engine)
         exchange.count_back(self._own, self._heads[group], self._dtype)
         return lambda: self._arrived(group)
 
