@@ -5,6 +5,9 @@ the same bits in 100 runs. Then times, medians of interleaved measurements: one 
 together, times their number, is 1 if nothing is lost; forward, and backward. Last, beside them in one run, a zigzag
 ring on the same kernels (`zigzag_ring.py`) and PyTorch's context parallel (`torch_context_parallel.py`).
 
+Before a measurement the same calls run for a while, untimed: the clock of a GPU at its limit of power depends on what
+it did in the last 0.2 s, by a tenth. `--long` measures at other lengths, too.
+
 `--budget` is the seconds that all may take; what comes first is worth most. A unit that fails or hangs costs the start
 of new processes, and the others go on. `--tiny --backend gloo` tries all of it on two CPU processes, without a meaning
 in its times. `--json PATH` writes what was measured.
@@ -146,7 +149,7 @@ def table(found: Found) -> Iterator[str]:
 
 def _beside(row: dict[str, Any]) -> str:
     """What else was measured of a mask."""
-    names = {"last": "last", "each": "each", "each both": "both", "host all": "host", "host all both": "both"}
+    names = {"each": "each", "each both": "both", "host all": "host", "host all both": "both"}
     names |= {"exchange": "exchange", "collective": "collective", "collective both": "both"}
     shown = [f"{text} {row[f'{name} ms']:.2f}" for name, text in names.items() if f"{name} ms" in row]
     return f"{' '.join(shown)}  {row['transport']} {row['assignment']} {row['groups']}"
@@ -168,7 +171,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=32768, help="of the whole sequence, where times are measured")
     parser.add_argument("--long", type=int, nargs="*", default=[], metavar="ROWS", help="other lengths to measure at")
     parser.add_argument(
-        "--settle", type=float, default=0, help="ms of calls ahead of a measurement, for clocks to settle"
+        "--settle", type=float, default=200, help="ms of calls ahead of a measurement, for clocks to settle"
     )
     parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl")
     parser.add_argument("--tiny", action="store_true", help="small sizes, one measurement")
@@ -188,7 +191,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tiny = Settings.tiny(given.backend, folder)
         settings = tiny if given.tiny else Settings(given.backend, folder, given.rows, checked=4096, runs=100)
-        settings = replace(settings, transport=given.transport, settle=given.settle)
+        settings = replace(settings, transport=given.transport, settle=0 if given.tiny else given.settle)
         found = Run(settings, ranks, wanted, given.budget, _writer(given.json, settings, ranks)).all()
     print("\n".join(table(found)))
     failed = [name for name, row in found.items() if row.get("error") or row.get("wrong")]

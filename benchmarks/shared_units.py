@@ -48,8 +48,8 @@ class Settings:
     timed: int = 5
     before: int = 2
     loops: int = 3  # calls of a measurement, at least
-    least: float = 40.0  # ms that it takes, if 20 calls do: else the host's part of the first call counts
-    settle: float = 0.0  # ms of the same calls ahead, which aren't timed: clocks are as what ran before left them
+    least: float = 40.0  # ms that it takes, if 50 calls do: else the host's part of the first call counts
+    settle: float = 200.0  # ms of the same calls ahead, which aren't timed: so long clocks take to settle
 
     @property
     def device(self) -> str:
@@ -57,7 +57,7 @@ class Settings:
 
     @classmethod
     def tiny(cls, backend: str, folder: str) -> Settings:
-        return cls(backend, folder, 512, 256, 3, (4, 2), 64, timed=1, before=0, loops=1)
+        return cls(backend, folder, 512, 256, 3, (4, 2), 64, timed=1, before=0, loops=1, settle=0)
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class Units:
                     spent[name].append(found)
                     spent[f"host {name}"].append(host)
                 if number + 1 == self.settings.before:  # the same on all ranks, as `found` is
-                    loops[name] = max(self.settings.loops, min(20, round(self.settings.least / found)))
+                    loops[name] = max(self.settings.loops, min(50, round(self.settings.least / found)))
                     ahead[name] = round(self.settings.settle / found)
         return {name: median(found) for name, found in spent.items()}
 
@@ -257,14 +257,14 @@ class Units:
         return [] if came == wanted else [f"bytes received and sent {came}, by the plan {wanted}"]
 
     def time(self, name: str) -> dict[str, Any]:
-        """One GPU, the first, beside all of them. "last": the last GPU; "each": all compute the whole at the same time,
-        each alone, so that it tells what the slowest one and a shared supply of power cost."""
+        """One GPU, the first, beside all of them. "each": all compute the whole at the same time, each alone: what the
+        slowest one and a shared supply of power cost."""
         return self._beside_one(MASKS[name], self._other_ways)
 
     def long(self, what: str) -> dict[str, Any]:
         """As `time`, of a mask at another length, "NAME at ROWS": ours, one GPU, and all GPUs each for itself."""
         name, _, rows = what.partition(" at ")
-        settings = replace(self.settings, rows=int(rows), before=1, timed=2, loops=1)
+        settings = replace(self.settings, rows=int(rows), before=1, timed=3, loops=1)
         return Units(settings, self.rank, self.ranks)._beside_one(MASKS[name], lambda *_: {})
 
     def _other_ways(self, cp: Any, own: list[Tensor], given: dict[str, Any]) -> dict[str, Callable[[], Any]]:
@@ -285,14 +285,13 @@ class Units:
             {
                 "one": lambda: kernel(*whole[:3], **given, **alone),
                 "all": lambda: cp(*own[:3], **given),
-                "last": lambda: kernel(*whole[:3], **given, **alone),
                 "each": lambda: kernel(*whole[:3], **given, **alone),
                 "each both": lambda: _gradients(kernel, whole, {**given, **alone}),
                 "one both": lambda: _gradients(kernel, whole, {**given, **alone}),
                 "all both": lambda: _gradients(cp, own, given),
                 **more(cp, own, given),
             },
-            alone={"one": 0, "one both": 0, "last": self.ranks - 1},
+            alone={"one": 0, "one both": 0},
         )
         flops = 4 * mask.pairs(rows) * self.settings.heads[0] * self.settings.head_dim
         back = {kind: found[f"{kind} both"] - found[kind] for kind in ("one", "all", "each")}
