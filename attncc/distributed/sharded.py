@@ -186,9 +186,10 @@ class ContextParallel:
         return operator.Found(found.dq.contiguous(), dk, dv, inputs)
 
     def _back_in(self, k: Tensor, keys: KeyRows, exchange: Exchange) -> Any:
-        """The type that gradients of others' rows travel in: what a single launch found stays in its own."""
-        whole = keys.single and not exchange.hands_on
-        return k.dtype if whole or k.dtype == torch.float64 else self.gradients
+        """The type that gradients of others' rows travel in: what a single launch found stays in its own, unless that
+        is wider."""
+        single = keys.single and not exchange.hands_on and k.dtype.itemsize <= self.gradients.itemsize
+        return k.dtype if single or k.dtype == torch.float64 else self.gradients
 
     def _heads(self, k: Tensor, options: Options, groups: tuple[int, ...]) -> tuple[Heads, ...]:
         """Which heads of k travel together: as planned, or all where the call has another number of them."""
