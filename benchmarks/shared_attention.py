@@ -5,6 +5,9 @@ the same bits in 100 runs. Then times, medians of interleaved measurements: one 
 together, times their number, is 1 if nothing is lost; forward, and backward. Last, beside them in one run, a zigzag
 ring on the same kernels (`zigzag_ring.py`) and PyTorch's context parallel (`torch_context_parallel.py`).
 
+Before a measurement the same calls run for a while, untimed: the clock of a GPU at its limit of power depends on what
+it did in the last 0.2 s, by a tenth. `--long` measures at other lengths, too.
+
 `--budget` is the seconds that all may take; what comes first is worth most. A unit that fails or hangs costs the start
 of new processes, and the others go on. `--tiny --backend gloo` tries all of it on two CPU processes, without a meaning
 in its times. `--json PATH` writes what was measured.
@@ -36,9 +39,10 @@ STALL = {"compile": 100.0, "check": 60.0, "flex": 80.0, "": 40.0}  # seconds wit
 BEGIN = 30.0  # more, until the first
 
 
-def units() -> list[str]:
+def units(lengths: list[int]) -> list[str]:
     checks = [f"check {name}" for name in MASKS if name != "dropout"]
-    return ["compile", *checks, *(f"time {name}" for name in TIMED), PEERS[0], "check dropout", *PEERS[1:]]
+    long = [f"long {name} at {rows}" for rows in lengths for name in TIMED]
+    return ["compile", *checks, *(f"time {name}" for name in TIMED), *long, PEERS[0], "check dropout", *PEERS[1:]]
 
 
 class Run:
@@ -121,22 +125,18 @@ def _line(name: str, found: dict[str, Any]) -> str:
 
 
 def table(found: Found) -> Iterator[str]:
-    """Times, and how much longer the others take."""
-    yield f"{'ms':12}{'one':>8}{'all':>8}  share TFLOP/s  {'both':>8}{'all':>8}  backward TFLOP/s  exchange  collective"
-    for name in TIMED:
-        row = found.get(f"time {name}", {})
-        if "forward share" not in row:
-            continue
-        times = [row[f"{kind} ms"] for kind in ("one", "all", "one both", "all both", "exchange")]
-        one, every, one_both, every_both, exchange = (f"{value:8.2f}" for value in times)
-        forward, back = (
-            f"{row[f'{kind} share']:.3f}{row[f'{kind} TFLOP/s a GPU']:8.0f}" for kind in ("forward", "backward")
-        )
-        collective = f"{row['collective ms']:.2f} {row['collective both ms']:.2f}"
-        collective += f"  last {row['last ms']:.2f} each {row['each ms']:.2f} {row['each both ms']:.2f}"
-        collective += f"  host {row['host all ms']:.2f} {row['host all both ms']:.2f}"
-        how = f"{collective}  {row['transport']} {row['assignment']} {row['groups']}"
-        yield f"{name:12}{one}{every}  {forward}  {one_both}{every_both}     {back}  {exchange}  {how}"
+    """Times; shares of one GPU's speed, and of that of GPUs that compute alone at the same time; the others' times."""
+    yield f"{'ms':24}{'one':>8}{'all':>8}  share of each TFLOP/s {'both':>8}{'all':>8}  backward of each TFLOP/s"
+    for name, row in found.items():
+        if "forward share" in row:
+            forward, back = (
+                f"{row[f'{kind} share']:.3f}  {row[f'{kind} share of each']:.3f}{row[f'{kind} TFLOP/s a GPU']:8.0f}"
+                for kind in ("forward", "backward")
+            )
+            one, every, one_both, every_both = (
+                f"{row[f'{kind} ms']:8.2f}" for kind in ("one", "all", "one both", "all both")
+            )
+            yield f"{name:24}{one}{every}  {forward} {one_both}{every_both}     {back}  {_beside(row)}"
     for name in PEERS:
         row, ours = found.get(name, {}), found.get(f"time {_mask_of(name)}", {})
         if "all ms" not in row:
@@ -145,6 +145,14 @@ def table(found: Found) -> Iterator[str]:
         times = [row["all ms"] / ours["all ms"], row["all both ms"] / ours["all both ms"]] if "all ms" in ours else []
         shown = ", ".join(f"{value:.2f}" for value in times)
         yield f"{name:24}{row['all ms']:7.2f}ms forward {row['all both ms']:7.2f}ms both: times ours {shown}"
+
+
+def _beside(row: dict[str, Any]) -> str:
+    """What else was measured of a mask."""
+    names = {"each": "each", "each both": "both", "host all": "host", "host all both": "both"}
+    names |= {"exchange": "exchange", "collective": "collective", "collective both": "both"}
+    shown = [f"{text} {row[f'{name} ms']:.2f}" for name, text in names.items() if f"{name} ms" in row]
+    return f"{' '.join(shown)}  {row['transport']} {row['assignment']} {row['groups']}"
 
 
 def _mask_of(peer: str) -> str:
@@ -161,24 +169,29 @@ def machine() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=32768, help="of the whole sequence, where times are measured")
+    parser.add_argument("--long", type=int, nargs="*", default=[], metavar="ROWS", help="other lengths to measure at")
+    parser.add_argument(
+        "--settle", type=float, default=200, help="ms of calls ahead of a measurement, for clocks to settle"
+    )
     parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl")
     parser.add_argument("--tiny", action="store_true", help="small sizes, one measurement")
     parser.add_argument("--ranks", type=int, help="by default all GPUs; two processes with gloo")
     parser.add_argument("--transport", choices=("auto", "peer", "collective"), default="auto", help="of ours")
     parser.add_argument("--budget", type=float, default=150, help="seconds")
-    parser.add_argument("--only", help="units whose names hold this text, and what compiles them")
+    parser.add_argument("--only", help="units whose names hold one of these texts, as A,B, and what compiles them")
     parser.add_argument("--json", type=Path, help="writes what was measured")
     given = parser.parse_args()
     ranks = given.ranks or (torch.cuda.device_count() if given.backend == "nccl" else 2)
     if ranks < 2:
         parser.error("needs two GPUs, or --backend gloo --tiny")
     os.environ |= NO_MULTICAST
-    wanted = [name for name in units() if not given.only or given.only in name or name == "compile"]
+    texts = given.only.split(",") if given.only else [""]
+    wanted = [name for name in units(given.long) if name == "compile" or any(text in name for text in texts)]
     start = time.time()
     with tempfile.TemporaryDirectory() as folder:
         tiny = Settings.tiny(given.backend, folder)
         settings = tiny if given.tiny else Settings(given.backend, folder, given.rows, checked=4096, runs=100)
-        settings = replace(settings, transport=given.transport)
+        settings = replace(settings, transport=given.transport, settle=0 if given.tiny else given.settle)
         found = Run(settings, ranks, wanted, given.budget, _writer(given.json, settings, ranks)).all()
     print("\n".join(table(found)))
     failed = [name for name, row in found.items() if row.get("error") or row.get("wrong")]

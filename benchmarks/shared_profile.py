@@ -16,7 +16,7 @@ import pstats
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 class Kept:
     """Gradients of K and V that go nowhere."""
 
-    def start(self, group: int, dk: Tensor, dv: Tensor) -> None:
+    def start(self, group: int, found: Sequence[tuple[Tensor, Tensor]]) -> None:
         pass
 
     def add(self, group: int, dk: Tensor, dv: Tensor) -> None:

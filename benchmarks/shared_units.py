@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
@@ -48,7 +48,8 @@ class Settings:
     timed: int = 5
     before: int = 2
     loops: int = 3  # calls of a measurement, at least
-    least: float = 40.0  # ms that it takes, if 20 calls do: else the host's part of the first call counts
+    least: float = 40.0  # ms that it takes, if 50 calls do: else the host's part of the first call counts
+    settle: float = 200.0  # ms of the same calls ahead, which aren't timed: so long clocks take to settle
 
     @property
     def device(self) -> str:
@@ -56,7 +57,7 @@ class Settings:
 
     @classmethod
     def tiny(cls, backend: str, folder: str) -> Settings:
-        return cls(backend, folder, 512, 256, 3, (4, 2), 64, timed=1, before=0, loops=1)
+        return cls(backend, folder, 512, 256, 3, (4, 2), 64, timed=1, before=0, loops=1, settle=0)
 
 
 @dataclass(frozen=True)
@@ -152,12 +153,22 @@ class Units:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def milliseconds(self, call: Callable[[], Any], loops: int, alone: int | None = None) -> tuple[float, float]:
-        """Of one call of some, the slowest rank's, and of it the host's part; `alone`: the one rank that calls."""
+    def milliseconds(
+        self, call: Callable[[], Any], loops: int, alone: int | None = None, ahead: int = 0
+    ) -> tuple[float, float]:
+        """Of one call of some, the slowest rank's, and of it the host's part; `alone`: the one rank that calls;
+        `ahead`: calls before these."""
         spent = torch.zeros(2, dtype=torch.float64, device=self.device)
         dist.barrier()
         self.wait()
-        if alone in (None, self.rank):
+        calls = alone in (None, self.rank)
+        for _ in range(ahead if calls else 0):
+            call()
+        if ahead:
+            self.wait()
+            dist.barrier()
+            self.wait()
+        if calls:
             start = time.perf_counter()
             for _ in range(loops):
                 call()
@@ -173,15 +184,16 @@ class Units:
     ) -> dict[str, float]:
         """Of interleaved measurements; "host NAME": how long the host took."""
         spent: dict[str, list[float]] = {name: [] for label in calls for name in (label, f"host {label}")}
-        loops = dict.fromkeys(calls, self.settings.loops)
+        loops, ahead = dict.fromkeys(calls, self.settings.loops), dict.fromkeys(calls, 0)
         for number in range(self.settings.before + self.settings.timed):
             for name, call in calls.items():
-                found, host = self.milliseconds(call, loops[name], alone.get(name))
+                found, host = self.milliseconds(call, loops[name], alone.get(name), ahead[name])
                 if number >= self.settings.before:
                     spent[name].append(found)
                     spent[f"host {name}"].append(host)
                 if number + 1 == self.settings.before:  # the same on all ranks, as `found` is
-                    loops[name] = max(self.settings.loops, min(20, round(self.settings.least / found)))
+                    loops[name] = max(self.settings.loops, min(50, round(self.settings.least / found)))
+                    ahead[name] = round(self.settings.settle / found)
         return {name: median(found) for name, found in spent.items()}
 
     # ------------------------------------------------------------ units
@@ -239,39 +251,56 @@ class Units:
     def _bytes_wrong(self, cp: Any) -> list[str]:
         (exchange,), one = cp.exchanges.values(), cp.plan.row_bytes
         received, sent = cp.mask.rows_received(cp.rank), cp.mask.sent[cp.rank] // one
-        wanted = (2 * received + 2 * sent) * one, (2 * sent + 2 * received) * one  # K, V twice, gradients in fp32 once
+        wide = 1 if cp.launches(self.device).keys_back.single else 2  # gradients of several launches are sums in fp32
+        wanted = (2 * received + wide * sent) * one, (2 * sent + wide * received) * one  # K and V twice, gradients once
         came = exchange.bytes_received, exchange.bytes_sent
         return [] if came == wanted else [f"bytes received and sent {came}, by the plan {wanted}"]
 
     def time(self, name: str) -> dict[str, Any]:
-        """One GPU, the first, beside all of them. "last": the last GPU; "each": all compute the whole at the same time,
-        each alone, so that it tells what the slowest one and a shared supply of power cost."""
-        mask, rows = MASKS[name], self.settings.rows
+        """One GPU, the first, beside all of them. "each": all compute the whole at the same time, each alone: what the
+        slowest one and a shared supply of power cost."""
+        return self._beside_one(MASKS[name], self._other_ways)
+
+    def long(self, what: str) -> dict[str, Any]:
+        """As `time`, of a mask at another length, "NAME at ROWS": ours, one GPU, and all GPUs each for itself."""
+        name, _, rows = what.partition(" at ")
+        settings = replace(self.settings, rows=int(rows), before=1, timed=3, loops=1)
+        return Units(settings, self.rank, self.ranks)._beside_one(MASKS[name], lambda *_: {})
+
+    def _other_ways(self, cp: Any, own: list[Tensor], given: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+        by_collective = shared.shard(cp.kernel, plan=cp.plan, transport="collective")
+        return {
+            "collective": lambda: by_collective(*own[:3], **given),
+            "collective both": lambda: _gradients(by_collective, own, given),
+            "exchange": lambda: self._exchange(cp, own),
+        }
+
+    def _beside_one(self, mask: Mask, more: Callable[..., dict[str, Callable[[], Any]]]) -> dict[str, Any]:
+        """`more`: calls beside, of what `shard` gave, and this rank's tensors and inputs."""
+        rows = self.settings.rows
         kernel, cp, given, alone = self.shared(mask, rows)
-        by_collective = shared.shard(kernel, plan=cp.plan, transport="collective")
         whole = self.drawn(mask, rows)
         own = [cp.shard(x, -2, of=of) for x, of in zip(whole, ("q", "kv", "kv", "q"), strict=True)]
         found = self.medians(
             {
                 "one": lambda: kernel(*whole[:3], **given, **alone),
                 "all": lambda: cp(*own[:3], **given),
-                "collective": lambda: by_collective(*own[:3], **given),
-                "last": lambda: kernel(*whole[:3], **given, **alone),
                 "each": lambda: kernel(*whole[:3], **given, **alone),
                 "each both": lambda: _gradients(kernel, whole, {**given, **alone}),
                 "one both": lambda: _gradients(kernel, whole, {**given, **alone}),
                 "all both": lambda: _gradients(cp, own, given),
-                "collective both": lambda: _gradients(by_collective, own, given),
-                "exchange": lambda: self._exchange(cp, own),
+                **more(cp, own, given),
             },
-            alone={"one": 0, "one both": 0, "last": self.ranks - 1},
+            alone={"one": 0, "one both": 0},
         )
         flops = 4 * mask.pairs(rows) * self.settings.heads[0] * self.settings.head_dim
-        back = {kind: found[f"{kind} both"] - found[kind] for kind in ("one", "all")}
+        back = {kind: found[f"{kind} both"] - found[kind] for kind in ("one", "all", "each")}
         return {
             **{f"{kind} ms": value for kind, value in found.items()},
             "forward share": found["one"] / found["all"] / self.ranks,
             "backward share": back["one"] / back["all"] / self.ranks,
+            "forward share of each": found["each"] / found["all"] / self.ranks,
+            "backward share of each": back["each"] / back["all"] / self.ranks,
             "forward TFLOP/s a GPU": flops / found["all"] / self.ranks / 1e9,
             "backward TFLOP/s a GPU": 2.5 * flops / back["all"] / self.ranks / 1e9,
             "transport": type(next(iter(cp.exchanges.values()))).__name__,
@@ -283,7 +312,8 @@ class Units:
     def _exchange(self, cp: Any, own: list[Tensor]) -> None:
         """K and V of all heads, nothing computed."""
         heads = ((0, self.settings.heads[1]),)
-        fetched = cp.exchange(own[1], Options({}, None, "bhsd", None)).fetch(*own[1:3], heads)
+        read = cp.launches(self.device).keys.others
+        fetched = cp.exchange(own[1], Options({}, None, "bhsd", None)).fetch(*own[1:3], heads, read)
         fetched.wait(0)
         fetched.done()
 

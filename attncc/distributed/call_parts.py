@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .plan_data import PlanData
-from .row_runs import part
+from .plan_data import MaskPlan, PlanData
+from .row_runs import part, runs_of
 
 Tensor = Any
 Rows = NDArray[np.int64]
@@ -35,16 +35,13 @@ class Options(NamedTuple):
 
 
 class Arriving(Protocol):
-    """K and V of full length, which others' rows are on their way to, some heads after others."""
+    """K and V of full length, which others' rows are on their way to, some heads after others. `own`: tensors of own
+    rows alone; None where only the whole is there."""
 
     k: Tensor
     v: Tensor
     heads: tuple[Heads, ...]
-
-    @property
-    def early(self) -> tuple[Tensor, Tensor]:
-        """K and V as launches read them that need own rows alone: they may begin before the others have come."""
-        ...
+    own: tuple[Tensor, Tensor] | None
 
     @property
     def complete(self) -> bool: ...
@@ -53,26 +50,27 @@ class Arriving(Protocol):
 
 
 class Call:
-    """A call of all heads of k, or of some. `early`: of launches that need own rows of K and V alone."""
+    """A call of all heads of k, or of some."""
 
-    def __init__(
-        self, q: Tensor, arriving: Arriving, options: Options, heads: Heads | None = None, *, early: bool = False
-    ) -> None:
+    def __init__(self, q: Tensor, arriving: Arriving, options: Options, heads: Heads | None = None) -> None:
         self._whole_q, self._arriving, self.options, self.heads = q, arriving, options, heads
         self.axis = options.axis
         self.head_axis = -5 - self.axis  # of heads in q, k, v and out
         self.kv_heads = int(arriving.k.shape[self.head_axis])  # all of them
-        k, v = arriving.early if early else (arriving.k, arriving.v)
-        self.q, self.k, self.v = self.heads_of(q), self.heads_of(k), self.heads_of(v)
+        self.q, self.k, self.v = map(self.heads_of, (q, arriving.k, arriving.v))
 
     def of(self, heads: Heads) -> Call:
         """The same of some heads."""
         every = heads == (0, self.kv_heads)
         return self if every else Call(self._whole_q, self._arriving, self.options, heads)
 
-    def early(self) -> Call:
-        """The same of launches that need own rows of K and V alone."""
-        return Call(self._whole_q, self._arriving, self.options, self.heads, early=True)
+    def keys_of(self, run: Run) -> tuple[Tensor, Tensor]:
+        """The rows of K and V that a run is given: own ones out of own tensors, which are there from the beginning."""
+        (k, v), begin, own = (self.k, self.v), run.keys[0], self._arriving.own
+        if run.own_keys is not None and own is not None:
+            (k, v), begin = map(self.heads_of, own), run.own_keys
+        length = run.keys[1] - run.keys[0]
+        return part(k, self.axis, begin, length), part(v, self.axis, begin, length)
 
     def heads_of(self, x: Tensor, axis: int | None = None) -> Tensor:
         """Of a tensor with all heads, of q or of k, on this axis."""
@@ -91,13 +89,17 @@ class Call:
 class Run:
     """Own rows that one launch computes: where they lie in local tensors, and what the call says of them.
 
-    With dropout a launch begins at a multiple of some rows in its sequence, `ahead` of them before the run.
+    The launch is given the rows `keys` of K and V, counted over all sequences, and counts keys from the first of them.
+    `own_keys`: where they begin among own rows, which have all of them; else None. With dropout a launch begins at a
+    multiple of some rows in its sequence, `ahead` of them before the run.
     """
 
     begin: int
     end: int
     ahead: int
     row: int  # that the launch's first is among those of all ranks
+    keys: tuple[int, int]  # from the first to before the last
+    own_keys: int | None
     q_offset: Any
     starts: tuple[Tensor, Tensor] | tuple[None, None]  # cu_seqlens of q and k
     place: Tensor  # int32 [sequences, 2]: of the first query in its sequence, and how many the sequence has
@@ -140,39 +142,60 @@ class Cut(NamedTuple):
         return torch.cat([fill, x], dim=axis)
 
 
-class Total:
-    """The sum of what launches found of some heads: of one launch as it is, of more in fp32 or wider."""
+class KeyRows(NamedTuple):
+    """The rows of K and V that each launch of a pass is given: of those that wait for others' rows, and of those on own
+    rows alone. `single`: on each rank at most one launch, for each group of heads, waits for others' rows."""
 
-    def __init__(self) -> None:
-        self._sum: tuple[Tensor, Tensor] | None = None
-
-    def add(self, dk: Tensor, dv: Tensor) -> None:
-        if self._sum is None:
-            self._sum = dk, dv
-            return
-        wide = torch.promote_types(dk.dtype, torch.float32)
-        k, v = (x if x.dtype == wide else x.to(wide) for x in self._sum)
-        self._sum = k.add_(dk), v.add_(dv)
-
-    def found(self, call: Call) -> tuple[Tensor, Tensor]:
-        """Zeros if there was no launch."""
-        return (torch.zeros_like(call.k), torch.zeros_like(call.v)) if self._sum is None else self._sum
+    others: tuple[tuple[int, int], ...]
+    own: tuple[tuple[int, int], ...]
+    single: bool
 
 
-def neighbours(rows: Rows, local: NDArray[np.bool_], sequences: Rows | None = None) -> Iterator[tuple[int, Rows]]:
-    """Runs of own rows that one launch computes, alike in being `local`, and where each begins in local tensors.
+def neighbours(rows: Rows, kinds: NDArray[np.int64], sequences: Rows | None = None) -> Iterator[tuple[int, Rows]]:
+    """Runs of own rows of one kind, which one launch computes, and where each begins in local tensors.
 
     They are neighbours in the sequence. Where the `sequences` of rows are given, a run has neighbours of each.
     """
     apart = np.diff(rows) != 1
     if sequences is not None:
         apart &= np.diff(sequences) == 0
-    cuts = [0, *(np.flatnonzero(apart | (local[1:] != local[:-1])) + 1).tolist(), len(rows)]
+    cuts = [0, *(np.flatnonzero(apart | (np.diff(kinds) != 0)) + 1).tolist(), len(rows)]
     yield from ((begin, rows[begin:end]) for begin, end in pairwise(cuts))
 
 
-def run_of(plan: PlanData, rows: Rows, begin: int, device: Any, step: int) -> Run:
+class Keys(NamedTuple):
+    """The rows of K and V that a launch is given, and where they begin among own rows; None where some are others'."""
+
+    rows: tuple[int, int]
+    own: int | None
+
+
+class Share(NamedTuple):
+    """Rows of q that one launch computes, where they begin among own rows, and its keys."""
+
+    begin: int
+    rows: Rows
+    keys: Keys
+
+
+def shares(plan: PlanData, mask: MaskPlan, rank: int, *, together: bool, back: bool) -> Iterator[Share]:
+    """Those of a rank in a pass. `together`: one launch may have rows of several sequences, see `launched_together`."""
+    rows, local = plan.rows(rank), plan.local_rows(rank, mask, back=back)
+    sequences = plan.sequences(rows) if together else None
+    keys = np.repeat(np.asarray(mask.keys)[plan.chunks_of(rank)], len(rows) * plan.ranks // plan.chunks, axis=0)
+    own_runs = np.asarray(runs_of(plan.rows(rank, of="kv")))
+    places = np.cumsum([0, *(own_runs[:, 1] - own_runs[:, 0])])
+    run = np.where(local, np.searchsorted(own_runs[:, 0], keys[:, 0], side="right") - 1, -1)  # that has a row's keys
+    for begin, some in neighbours(rows, run, sequences):
+        of_rows, which = keys[begin : begin + len(some)], run[begin]
+        first, last = int(of_rows[:, 0].min()), int(of_rows[:, 1].max())
+        own = None if which < 0 else int(places[which] + first - own_runs[which, 0])
+        yield Share(begin, some, Keys((first, last), own))
+
+
+def run_of(plan: PlanData, share: Share, device: Any, step: int) -> Run:
     """`step`: of its first sequence, a launch begins at a multiple of so many rows."""
+    begin, rows, keys = share
     lengths, starts = plan.lengths, np.asarray(plan.lengths.q_starts)
     ahead = int(rows[0] - starts[np.searchsorted(starts, rows[0], side="right") - 1]) % step
     rows = np.concatenate([np.arange(rows[0] - ahead, rows[0]), rows])
@@ -180,11 +203,13 @@ def run_of(plan: PlanData, rows: Rows, begin: int, device: Any, step: int) -> Ru
     has = among[1:] > among[:-1]
     begins = np.where(has, rows[np.minimum(among[:-1], len(rows) - 1)] - starts[:-1], 0)
     place = _int32(np.stack([begins, np.asarray(lengths.q)], axis=1), device)
-    offset = np.asarray(lengths.kv) - np.asarray(lengths.q) + begins
-    local = begin, begin + len(rows) - ahead, ahead, int(rows[0])
+    kv_starts, (first, last) = np.asarray(lengths.kv_starts), keys.rows
+    missing = np.maximum(first - kv_starts[:-1], 0)  # keys of each sequence before those that the launch is given
+    offset = np.asarray(lengths.kv) - np.asarray(lengths.q) + begins - missing
+    local = begin, begin + len(rows) - ahead, ahead, int(rows[0]), keys.rows, keys.own
     if not lengths.packed:
         return Run(*local, int(offset[0]), (None, None), place, packed=False)
-    packed = _int32(among, device), _int32(np.asarray(lengths.kv_starts), device)
+    packed = _int32(among, device), _int32(np.clip(kv_starts, first, last) - first, device)
     return Run(*local, _int32(offset, device), packed, place, packed=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,15 +22,23 @@ Owners = NDArray[np.int64]  # the rank of each chunk
 @dataclass(frozen=True)
 class Load:
     """One mask, and how many layers have it. `seconds`: of a pair of query and key on one GPU. `row_bytes`: of one row
-    of K and V, all heads and sequences. `heads`: parts of a row that can travel and be computed one after the other.
+    of K and V, all heads and sequences. `keys`: rows of K and V, from the first to before the last, that a launch of
+    each chunk of q is given, [chunks, 2]. `heads`: parts of a row that can travel and be computed one after the other.
     `sequences`: of the first and the last row of each chunk of q, [2, chunks], where one launch has rows of many."""
 
     needs: Needs
     layers: int
     seconds: float
     row_bytes: int
+    keys: NDArray[np.int64]
     heads: int = 1
     sequences: NDArray[np.int64] | None = None  # see `launched_together`
+
+    @cached_property
+    def key_chunks(self) -> NDArray[np.int64]:
+        """The first and the last chunk that these are in: [2, q chunk]."""
+        each = self.needs.rows[: self.needs.blocks].sum()
+        return np.asarray((self.keys - [0, 1]).T // each)
 
     @cached_property
     def by_chunk(self) -> Floats:
@@ -101,9 +110,9 @@ class Outcome(NamedTuple):
 
 def outcome(load: Load, owners: Owners, machine: Machine) -> Outcome:
     """What plans say."""
-    found, local = figures(load, owners, machine), local_chunks(load.needs, owners)
-    together = _times(load, owners, machine, found, np.zeros_like(local))
-    apart = _times(load, owners, machine, found, local) if local.any() else together
+    found, runs = figures(load, owners, machine), own_runs(load, owners)
+    together = _times(load, owners, machine, found, np.full_like(runs, OTHERS))
+    apart = _times(load, owners, machine, found, runs) if (runs != OTHERS).any() else together
     first, first_back = (
         apart is together or apart.best(load.heads, back=back)[1] <= together.best(load.heads, back=back)[1]
         for back in (False, True)
@@ -112,13 +121,14 @@ def outcome(load: Load, owners: Owners, machine: Machine) -> Outcome:
     return Outcome(found, times, first, times_back, first_back, times.best(load.heads)[1])
 
 
-def _times(load: Load, owners: Owners, machine: Machine, found: Figures, local: NDArray[np.bool_]) -> Times:
-    """`local`: chunks that are launched before others' rows have come."""
-    ranks = machine.ranks
+def _times(load: Load, owners: Owners, machine: Machine, found: Figures, runs: NDArray[np.int64]) -> Times:
+    """`runs`: as `own_runs`, of chunks that are launched before others' rows have come; `OTHERS`: those that aren't."""
+    ranks, local = machine.ranks, runs != OTHERS
     alone = np.bincount(owners, np.where(local, load.by_chunk, 0), ranks).astype(np.float64)
     order = np.argsort(owners, kind="stable")  # of each rank its chunks, as they follow each other
-    rank, early, new = owners[order], local[order], np.ones(len(order), np.bool_)
-    new[1:] = _gaps(load, order) | (rank[1:] != rank[:-1]) | (early[1:] != early[:-1])
+    rank, run, new = owners[order], runs[order], np.ones(len(order), np.bool_)
+    early = run != OTHERS
+    new[1:] = _gaps(load, order) | (rank[1:] != rank[:-1]) | (run[1:] != run[:-1])
     here, others = (np.bincount(rank, new & kind, ranks).astype(np.float64) for kind in (early, ~early))
     one, travel = machine.launch, np.maximum(found.inside, found.between)
     return Times(alone, found.compute - alone, travel, here * one, others * one, one)
@@ -133,9 +143,40 @@ def _gaps(load: Load, order: Owners) -> NDArray[np.bool_]:
     return np.asarray(apart & (last[order][:-1] == first[order][1:]))
 
 
-def local_chunks(found: Needs, owners: Owners) -> NDArray[np.bool_]:
-    """Of each chunk of q whether its rank owns all rows that it needs."""
-    return np.asarray(~(found.by_chunk & (owners != owners[:, None])).any(axis=1))
+OTHERS = -1  # in the place of a run
+
+
+def own_runs(load: Load, owners: Owners) -> NDArray[np.int64]:
+    """Of each chunk of q the run of neighbouring chunks of its rank that has all keys which a launch of it gets: such a
+    launch reads the rank's own tensors. `OTHERS` where rows of others are among these keys."""
+    run = np.cumsum(np.diff(owners, prepend=owners[:1]) != 0)
+    first, last = load.key_chunks
+    found = np.where((run[first] == run[last]) & (owners[first] == owners), run[first], OTHERS)
+    if (found == OTHERS).all() or (found != OTHERS).all():
+        return found
+    order = np.argsort(owners, kind="stable")
+    apart = _gaps(load, order) | np.diff(owners[order]).astype(np.bool_)
+    found[order] = _joined(found[order], owners[order], apart)
+    return found
+
+
+def _joined(runs: NDArray[np.int64], rank: Owners, apart: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Chunks on own rows beside others join these, so that one launch has both: all of a rank but most neighbours.
+    `apart`: whether one launch can't have a chunk and the next."""
+    ends = np.flatnonzero(apart | (np.diff(runs) != 0)) + 1
+    pieces = list(pairwise([0, *ends.tolist(), len(runs)]))
+    largest = dict[int, tuple[int, int]]()  # of each rank, the piece on own rows
+    for begin, end in pieces:
+        before = largest.get(int(rank[begin]))
+        if runs[begin] != OTHERS and (before is None or end - begin > before[1] - before[0]):
+            largest[int(rank[begin])] = begin, end
+    joined = runs.copy()
+    for begin, end in pieces:
+        behind = begin > 0 and not apart[begin - 1] and runs[begin - 1] == OTHERS
+        ahead = end < len(runs) and not apart[end - 1] and runs[end] == OTHERS
+        if runs[begin] != OTHERS and (behind or ahead) and largest[int(rank[begin])] != (begin, end):
+            joined[begin:end] = OTHERS
+    return joined
 
 
 def estimate(load: Load, wanted: NDArray[np.float32], owners: Owners, machine: Machine) -> tuple[Floats, Floats]:

@@ -8,6 +8,7 @@ places through it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..ir import (
     Apply,
@@ -26,6 +27,7 @@ from ..ir import (
     Variant,
     apply,
     const,
+    reads,
     substituted,
     symbol,
 )
@@ -48,6 +50,27 @@ def depends_on_place(variant: Variant) -> bool:
     roots = [item.condition for item in variant.keeps] + [item.value for item in variant.scores]
     roots += [item for item in (variant.scale, variant.dropout) if item is not None]
     return any(found.of(root) != 0 for root in roots)
+
+
+class Spared(NamedTuple):
+    """Whether a launch may lack the keys of a sequence `before` those that its queries need, and `behind` them."""
+
+    before: bool
+    behind: bool
+
+
+def spared_keys(variant: Variant) -> Spared | None:
+    """None if launches have to have the keys of all sequences: inputs along keys would have to be cut, and dropout's
+    bits belong to places of keys.
+
+    Keys are counted from the first that a launch has, and `q_offset` moves along: so none before may be missing where
+    places matter otherwise than as differences.
+    """
+    if variant.dropout is not None or any(axis.tag in ("kv", "pos") for item in variant.inputs for axis in item.axes):
+        return None
+    values = [item.condition if isinstance(item, Keep) else item.value for item in variant.statements]
+    read = reads(variant, *values, *([] if variant.scale is None else [variant.scale]))
+    return Spared(not depends_on_place(variant), "kv_len" not in read)
 
 
 class _Moves:

@@ -7,12 +7,11 @@ no such kernel the executor computes on the CPU over q of full length, tiles of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ..compiler import CompiledStore
 from ..diagnostics import AttnccError
@@ -27,7 +26,7 @@ from ..runtime.call.host import run_on_host
 from ..runtime.frameworks.arrays import framework_of
 from ..runtime.frameworks.framework import HostFramework
 from ..runtime.kernel import Kernel
-from .call_parts import Arriving, Call, Cut, Options, Run, Total, neighbours, run_of
+from .call_parts import Arriving, Call, Cut, KeyRows, Options, Run, run_of, shares
 from .head_groups import head_cuts
 from .lanes import Lanes, Turns
 from .plan_data import MaskPlan, PlanData
@@ -55,9 +54,10 @@ class ToBackward(NamedTuple):
 
 
 class Leaving(Protocol):
-    """Gradients of some heads of K and V: those of others' rows go back, own rows may get more after that."""
+    """Gradients of some heads of K and V, of each launch those of its keys: first of the launches that have others'
+    rows among these, whose gradients go back, then of launches on own rows alone."""
 
-    def start(self, group: int, dk: Tensor, dv: Tensor) -> None: ...
+    def start(self, group: int, found: Sequence[tuple[Tensor, Tensor]]) -> None: ...
 
     def add(self, group: int, dk: Tensor, dv: Tensor) -> None: ...
 
@@ -105,13 +105,16 @@ class _Runs(NamedTuple):
     here: list[Run]
     others: list[Run]
 
+    def keys(self, *, single: bool) -> KeyRows:
+        return KeyRows(tuple(run.keys for run in self.others), tuple(run.keys for run in self.here), single)
+
     def count(self, arriving: Arriving) -> int:
         """Launches."""
         return len(self.here) + len(self.others) * len(arriving.heads)
 
 
 class ByOffset:
-    """A launch for each run of own rows and each group of heads.
+    """A launch for each run of own rows and each group of heads, on the keys that it needs.
 
     Runs whose keys are all here go first, of all heads, while others travel; then, group by group, the rest.
     """
@@ -124,16 +127,25 @@ class ByOffset:
         self._placed = any(item.name == Q_PLACE for item in variant.inputs)
         self._learnable = [item.name for item in variant.inputs if item.learnable]
         self._drops, self._softmax = variant.dropout is not None, variant.normalize == "softmax"
-        rows, step = plan.rows(rank), 1 if variant.dropout is None else ALIGNMENT
-        sequences = plan.sequences(rows) if launched_together(variant, packed=packed) else None
+        step, together = 1 if variant.dropout is None else ALIGNMENT, launched_together(variant, packed=packed)
 
-        def parts(local: NDArray[np.bool_]) -> _Runs:
-            here, others = list[Run](), list[Run]()
-            for begin, own in neighbours(rows, local, sequences):
-                (here if local[begin] else others).append(run_of(plan, own, begin, device, step))
+        def waiting(some: int, *, back: bool) -> int:
+            """Launches of a rank that wait for others' rows."""
+            return sum(share.keys.own is None for share in shares(plan, mask, some, together=together, back=back))
+
+        def runs(*, back: bool) -> _Runs:
+            some = [
+                run_of(plan, share, device, step) for share in shares(plan, mask, rank, together=together, back=back)
+            ]
+            here = sorted((run for run in some if run.own_keys is not None), key=lambda run: run.length)
+            others = [run for run in some if run.own_keys is None]
             return _Runs(here, others[::-1])  # under causal masks the longest first
 
-        self._runs, self._runs_back = (parts(plan.local_rows(rank, mask, back=back)) for back in (False, True))
+        self._runs, self._runs_back = runs(back=False), runs(back=True)
+        self.keys, self.keys_back = (
+            each.keys(single=all(waiting(some, back=back) <= 1 for some in range(plan.ranks)))
+            for each, back in ((self._runs, False), (self._runs_back, True))
+        )
         self._lanes = Lanes(device, several=not any(item.learnable for item in variant.inputs))
 
     def forward(self, q: Tensor, arriving: Arriving, options: Options) -> tuple[Tensor, Tensor | None]:
@@ -141,10 +153,9 @@ class ByOffset:
         out = torch.empty((*q.shape[:-1], arriving.v.shape[-1]), dtype=q.dtype, device=q.device)
         lse = whole.new_lse() if self._softmax else None
         first, runs = len(arriving.heads) == 1, self._runs
-        early = whole.early() if runs.here else whole
         with self._lanes.begin(arriving, runs.count(arriving)) as lanes:
             if first:
-                self._launch_here(lanes, early, out, lse)
+                self._launch_here(lanes, whole, out, lse)
             for number, heads in enumerate(arriving.heads):
                 some = whole.of(heads)
                 own_out, own_lse = some.heads_of(out), None if lse is None else some.heads_of(lse, -2)
@@ -153,13 +164,13 @@ class ByOffset:
                     self._forward(some, run, own_out, own_lse)
                 lanes.reach(number)
             if not first:  # a small group is soon there, and these fill what the last one leaves idle
-                self._launch_here(lanes, early, out, lse)
+                self._launch_here(lanes, whole, out, lse)
         return out, lse
 
-    def _launch_here(self, lanes: Turns, early: Call, out: Tensor, lse: Tensor | None) -> None:
+    def _launch_here(self, lanes: Turns, call: Call, out: Tensor, lse: Tensor | None) -> None:
         for run in self._runs.here:
             lanes.next()
-            self._forward(early, run, out, lse)
+            self._forward(call, run, out, lse)
 
     def _forward(self, call: Call, run: Run, out: Tensor, lse: Tensor | None) -> None:
         """Of out and lse these are the call's heads."""
@@ -188,29 +199,33 @@ class ByOffset:
 
         Runs whose keys are all here go on while rows travel: K and V before the others, their gradients behind them.
         """
+        early, late = self._around(arriving)
         call, runs = Call(given.q, arriving, options), self._runs_back
         count = runs.count(arriving)
-        early = call.early() if runs.here else call
         work = _Backward(given, back, repeats, several=count > 1)
         with self._lanes.begin(arriving, count) as lanes:
-            own: Iterable[tuple[Tensor, Tensor]] = (self._in_lane(lanes, work, early, run) for run in runs.here)
-            if not arriving.complete:
-                own = list(own)
+            own = [self._in_lane(lanes, work, call, run) for run in early]
+            last = len(arriving.heads) - 1
             for number, heads in enumerate(arriving.heads):
                 some = call.of(heads)
                 pairs = [self._in_lane(lanes, work, some, run, number) for run in runs.others]
                 lanes.reach(number)
                 if len(pairs) > 1:
                     lanes.join(x for pair in pairs[:-1] for x in pair)
-                total = Total()
-                for pair in pairs:
-                    total.add(*pair)
-                leaving.start(number, *total.found(some))
-            own = list(own)
+                leaving.start(number, pairs)
+            own += [self._in_lane(lanes, work, call, run, last) for run in late]  # not ahead of those that wait
         for found in own:
             for number, heads in enumerate(arriving.heads):
                 leaving.add(number, *map(call.of(heads).heads_of, found))
         return Found(work.dq, work.inputs)
+
+    def _around(self, arriving: Arriving) -> tuple[list[Run], list[Run]]:
+        """Runs on own rows that hide the way of K and V, and those that hide the gradients' way back: this has twice
+        the bytes, so the longest run, unless heads go back one after the other."""
+        here = self._runs_back.here
+        if arriving.complete:
+            return [], here
+        return (here[:-1], here[-1:]) if len(arriving.heads) == 1 else (here, [])
 
     def _in_lane(
         self, lanes: Turns, work: _Backward, call: Call, run: Run, group: int | None = None
@@ -219,8 +234,10 @@ class ByOffset:
         return self._backward(work, call, run)
 
     def _backward(self, work: _Backward, call: Call, run: Run) -> tuple[Tensor, Tensor]:
-        """dk and dv; adds dq and the gradients of inputs."""
+        """dk and dv of the run's keys; adds dq and the gradients of inputs."""
         cut, given, back = Cut(run, call.axis), work.given, work.back
+        # What is ahead would be written over others' rows.
+        into = None if work.dq is None or run.ahead else cut.inside(call.heads_of(work.dq))
         dq, dk, dv, *inputs = _gradients(
             self._kernel_of(call, run),
             self._given(call, cut),
@@ -229,8 +246,10 @@ class ByOffset:
             None if given.lse is None else cut.of_lse(call.heads_of(given.lse, -2), NO_WEIGHT),
             None if back.dlse is None else cut.of_lse(call.heads_of(back.dlse, -2), 0),
             work.repeats,
+            into,
         )
-        work.write_dq(call, cut, dq)
+        if into is None:
+            work.write_dq(call, cut, dq)
         for name, value in zip(self._learnable, inputs, strict=True):
             self._add(work.inputs, name, value, run, call)
         return dk, dv
@@ -243,7 +262,7 @@ class ByOffset:
         if self._placed:
             found[Q_PLACE] = run.place if run.packed else run.place.expand(call.q.shape[0], 2).contiguous()
         seed = options.seed if self._drops else None
-        operands = cut(call.q), call.k, call.v, found, options.scale, options.layout, *run.starts
+        operands = cut(call.q), *call.keys_of(run), found, options.scale, options.layout, *run.starts
         return *operands, None, None, run.q_offset, None, None, 0, seed, out, return_lse
 
     def _own(self, name: str, value: Any, run: Run, call: Call) -> Any:
@@ -277,7 +296,7 @@ class _Backward:
         self.dq = torch.empty_like(given.q) if several else None  # not in a lane: all of them write it
 
     def write_dq(self, call: Call, cut: Cut, found: Tensor) -> None:
-        """What one of several launches found, or the only one."""
+        """What one of several launches found and didn't write itself, or the only one."""
         if self.dq is None:
             self.dq = cut.without_ahead(found)
         else:
@@ -290,6 +309,7 @@ class OverWhole:
     def __init__(self, kernel: Kernel, plan: PlanData, rank: int) -> None:
         self._kernel, self._plan = kernel, plan
         self._rows = torch.from_numpy(plan.rows(rank))
+        self.keys = self.keys_back = KeyRows(((0, plan.lengths.kv_rows),), (), single=True)
         self._own = np.zeros(plan.lengths.q_rows, np.bool_)
         self._own[plan.rows(rank)] = True
 
@@ -311,7 +331,8 @@ class OverWhole:
         found = run_backward_on_host(self._kernel.store, _framework(given.q), whole, self._own)
         parts = Call(given.q, arriving, options)
         for number, heads in enumerate(arriving.heads):
-            leaving.start(number, *map(parts.of(heads).heads_of, (found.dk, found.dv)))
+            of_heads = parts.of(heads).heads_of
+            leaving.start(number, [(of_heads(found.dk), of_heads(found.dv))])
         return Found(found.dq.index_select(options.axis, self._rows), found.inputs)
 
     def _call(self, q: Tensor, arriving: Arriving, options: Options) -> Arguments:

@@ -138,8 +138,8 @@ class _Node(torch.autograd.Function):  # type: ignore[misc]  # torch's types are
     @staticmethod
     def forward(ctx: Any, token: str, q: Tensor, k: Tensor, v: Tensor, *flat: Any) -> tuple[Tensor, Tensor]:
         rest, tensors = flat[:_NUMBERS], list(flat[_NUMBERS:])
-        # Detached, since launches know a form of q: the same with and without gradients.
-        results = _shared[token].forward(q.detach(), k, v, _options((tensors, *rest)))
+        # Detached, since launches know a form of each: the same with and without gradients.
+        results = _shared[token].forward(q.detach(), k.detach(), v.detach(), _options((tensors, *rest)))
         _keep(ctx, (token, q, k, v, tensors, *rest), results)
         return results.out, results.lse
 

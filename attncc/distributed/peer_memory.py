@@ -64,10 +64,10 @@ class Turn:
             self._slots.engine.wait(self._slots.free.of(self._slots.rank, receiver), done, copies=True)
         self._asked.add(receiver)
 
-    def copied(self, receiver: int, step: int) -> None:
-        """Tells that all that goes to the receiver in this step is there."""
+    def copied(self, receiver: int, step: int, engine: Engine) -> None:
+        """Tells, in the order of this engine's copies, that all that goes to the receiver in this step is there."""
         flag = self._slots.there.of(receiver, self._slots.rank)
-        self._slots.engine.tell(flag, STEPS * self._number + step + 1, copies=True)
+        engine.tell(flag, STEPS * self._number + step + 1, copies=True)
 
     def arrived(self, sender: int, step: int) -> None:
         """The current order waits for what the sender told in this step."""
@@ -153,6 +153,7 @@ class PeerMemory:
 
     def __init__(self, group: Any, device: Any) -> None:
         self.engine, self._group, self._device = engine_of(device, group), group, device
+        self.local = engine_of(device, group)  # copies inside this rank's memory, beside those to others
         self._outbox: Tensor | None = None
         ranks = dist.get_world_size(group)
         self._flag_memory = self.engine.allocate(4 * ranks * _LINE, group)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -19,8 +18,8 @@ from .engines import Prepared
 from .moves import Move, moves
 from .peer_memory import PeerMemory, Turn
 from .plan_data import MaskPlan, PlanData, Rows
-from .row_runs import LARGE, MOST_RUNS, WORD, RowRuns, has_words, others
-from .transport import Exchange, Fetched, Pair, Parts, WayBack, fill, of_sender, with_rows
+from .row_runs import RowRuns, others
+from .transport import Exchange, Fetched, Pair, Parts, WayBack, of_sender, with_rows
 
 Tensor = Any
 _ALIGNMENT = 1024  # bytes: V begins at a multiple behind K
@@ -28,43 +27,12 @@ _MOST_FORMS = 256  # of calls, whose moves are kept
 _numbers = itertools.count()
 
 
-class _Own:
-    """Where own rows of k or v go, by run: of tensors of one form. Large ones are copied by words of 16 bytes."""
-
-    def __init__(self, x: Tensor, whole: Tensor, rows: RowRuns, axis: int) -> None:
-        self._by_words = x.numel() >= LARGE and has_words(x) and has_words(whole)
-        whole = whole.view(WORD) if self._by_words else whole
-        self._rows, self._axis, self._whole = rows, axis, whole
-        self._sizes = [end - begin for begin, end in rows.runs]
-        self._parts = [whole.narrow(axis, begin, end - begin) for begin, end in rows.runs]
-
-    def write(self, x: Tensor) -> None:
-        x = x.view(WORD) if self._by_words else x
-        if len(self._parts) == 1:
-            self._parts[0].copy_(x)
-        elif len(self._parts) > MOST_RUNS:
-            self._rows.write(self._whole, self._axis, x)
-        else:
-            for into, rows in zip(self._parts, x.split(self._sizes, self._axis), strict=True):
-                into.copy_(rows)
-
-
-class _Whole(NamedTuple):
-    """K and V of full length, and where own rows of either lie in them."""
-
-    pair: Pair
-    own: tuple[_Own, _Own]
-
-    def write(self, k: Tensor, v: Tensor) -> None:
-        self.own[0].write(k)
-        self.own[1].write(v)
-
-
 class _Fetch(NamedTuple):
-    """In one slot: what lies there, and what goes to whom of which heads."""
+    """In one slot: K and V of full length, what goes to whom of which heads, and own rows that go there."""
 
-    whole: _Whole
+    whole: Pair
     sent: list[list[tuple[int, Prepared, Prepared]]]  # of each group of heads: receiver, moves of k, of v
+    own: list[tuple[Prepared, Prepared]]  # of each group of heads: moves of k, of v; empty if no launch reads any
 
 
 class _Form:
@@ -76,15 +44,17 @@ class _Form:
         second = -(-of_k // _ALIGNMENT) * _ALIGNMENT
         self.begins, self.size = (0, second), second + of_v  # where K and V begin in a slot, and the bytes of both
         self.slots: dict[int, _Fetch] = {}
-        self.early: _Whole | None = None  # own rows, and zeros
 
 
 class _Group(NamedTuple):
-    """Gradients of some heads: `parts` of others' rows, by owner, what sends them, and those that come, by finder."""
+    """Gradients of some heads: where in the outbox and in whose memory those of others' rows are to be, by owner, and
+    those that come, by finder."""
 
     parts: list[Pair]
-    sent: list[tuple[int, Prepared]]  # owner, moves
+    sent: list[tuple[int, Prepared]]  # owner, moves out of the outbox
     found: list[Pair]
+    targets: list[int]  # of each owner, an address
+    straight: dict[Any, list[tuple[int, Prepared, Prepared]]]  # owner, moves out of what a launch found: of dk, of dv
 
 
 class PeerExchange(Exchange):
@@ -102,7 +72,7 @@ class PeerExchange(Exchange):
         self._forms: dict[Any, _Form] = {}
         self._ways: dict[Any, list[_Group]] = {}
         coming = [run for rows in self.first.coming for run in rows.runs]
-        self._unneeded = RowRuns(others([*self._own.runs, *coming], self._rows), device)
+        self._unneeded = RowRuns(others([*self._own.runs, *coming], self.rows), device)
         # Where rows that go to each rank lie here and there, and how many rows of each owner each rank gets.
         numbers = self.first.numbers
         self._going = [
@@ -114,75 +84,81 @@ class PeerExchange(Exchange):
         ]
         self._senders = [rank for rank, rows in enumerate(self.first.coming) if rows.count]
 
-    def fetch(self, k: Tensor, v: Tensor, heads: Sequence[Heads]) -> Fetched:
+    def fetch(self, k: Tensor, v: Tensor, heads: Sequence[Heads], read: tuple[Rows, ...]) -> Fetched:
         """As `Exchange.fetch`. What is sent, and the memory of what comes, is free again after `Fetched.done`."""
         if self.first.idle or self.engine.is_recorded():
-            return super().fetch(k, v, heads)
+            return super().fetch(k, v, heads, read)
         k, v = (x if x.stride(-1) == 1 and 0 not in x.stride() else x.contiguous() for x in (k, v))
-        form, engine = self._form(k, v, heads), self.engine
+        form, engine, local = self._form(k, v, heads, read), self.engine, self._memory.local
         turn = self._memory.rows.take(form.size)
         found = form.slots.get(turn.place)
         if found is None:
-            found = form.slots[turn.place] = self._fetch(form, turn, k, v, heads)
+            found = form.slots[turn.place] = self._fetch(form, turn, k, v, heads, read)
         engine.follow()
         for number, of_group in enumerate(found.sent):
             for receiver, of_k, of_v in of_group:
                 turn.before_copy(receiver)
                 engine.copy(of_k, k.data_ptr())
                 engine.copy(of_v, v.data_ptr())
-                turn.copied(receiver, number)
+                turn.copied(receiver, number, engine)
         if not turn.is_mine(form.user):
-            for x in found.whole.pair:  # nobody writes there as long as these tensors have the slot
+            for x in found.whole:  # nobody writes there as long as these tensors have the slot
                 self._unneeded.zero(x, self.axis)
-        found.whole.write(k, v)
+        if found.own:
+            local.follow()
+        for number, (of_k, of_v) in enumerate(found.own):
+            local.copy(of_k, k.data_ptr())
+            local.copy(of_v, v.data_ptr())
+            turn.copied(self.rank, number, local)
         self.first.count(form.row_bytes)
+        senders = [*self._senders, self.rank] if found.own else self._senders
 
         def arrive(group: int) -> None:
-            for sender in self._senders:
+            for sender in senders:
                 turn.arrived(sender, group)
 
-        whole_k, whole_v = found.whole.pair
-        early = partial(self._own_alone, form, k, v)
-        return Fetched(whole_k, whole_v, heads, arrive, done=turn.done, early=early, sent=(k, v))
+        return Fetched(*found.whole, heads, arrive, done=turn.done, own=(k, v))
 
-    def _form(self, k: Tensor, v: Tensor, heads: Sequence[Heads]) -> _Form:
-        """That of k and v: also of where they lie in memory, as far as copies by words depend on it."""
-        places = tuple(x.storage_offset() * x.element_size() % WORD.itemsize for x in (k, v))
-        key = k.shape, v.shape, k.stride(), v.stride(), k.dtype, places, tuple(heads)
+    def _form(self, k: Tensor, v: Tensor, heads: Sequence[Heads], read: tuple[Rows, ...]) -> _Form:
+        key = k.shape, v.shape, k.stride(), v.stride(), k.dtype, tuple(heads), read
         form = self._forms.get(key)
         if form is None:
             if len(self._forms) >= _MOST_FORMS:
                 self._forms.clear()
             user, row_bytes = (self._number, k.shape, v.shape, k.dtype), (self._row_bytes(k), self._row_bytes(v))
-            form = self._forms[key] = _Form(k, v, self._rows, row_bytes, user)
+            form = self._forms[key] = _Form(k, v, self.rows, row_bytes, user)
         return form
 
     def _row_bytes(self, x: Tensor) -> int:
         return int(x.numel() // self._count * x.element_size())
 
-    def _fetch(self, form: _Form, turn: Turn, k: Tensor, v: Tensor, heads: Sequence[Heads]) -> _Fetch:
+    def _fetch(  # noqa: PLR0917
+        self, form: _Form, turn: Turn, k: Tensor, v: Tensor, heads: Sequence[Heads], read: tuple[Rows, ...]
+    ) -> _Fetch:
         with torch.inference_mode(mode=False):
             memory = turn.own
             whole = [
-                memory.narrow(0, begin, self._rows * self._row_bytes(x))
+                memory.narrow(0, begin, self.rows * self._row_bytes(x))
                 .view(x.dtype)
-                .view(with_rows(x, self.axis, self._rows))
+                .view(with_rows(x, self.axis, self.rows))
                 for x, begin in zip((k, v), form.begins, strict=True)
             ]
-            own = self._with_own(k, v, (whole[0], whole[1]))
-        engine, sent = self.engine, []
+        engine, sent, kept = self.engine, [], []
+        own = [(place, (begin, end)) for begin, end, place in self.own_places(read)]
+
+        def prepared(some: Heads, going: list[tuple[int, Rows]], at: int) -> tuple[Prepared, Prepared]:
+            of_k, of_v = (
+                engine.prepared(self._moves(x, into, some, going, at + begin))
+                for x, into, begin in zip((k, v), whole, form.begins, strict=True)
+            )
+            return of_k, of_v
+
         for some in heads:
-            of_group = []
-            for receiver, going in enumerate(self._going):
-                if going:
-                    at = turn.addresses[receiver]
-                    both = [
-                        engine.prepared(self._moves(x, into, some, going, at + begin))
-                        for x, into, begin in zip((k, v), whole, form.begins, strict=True)
-                    ]
-                    of_group.append((receiver, both[0], both[1]))
-            sent.append(of_group)
-        return _Fetch(own, sent)
+            receivers = [(receiver, going) for receiver, going in enumerate(self._going) if going]
+            sent.append([(each, *prepared(some, going, turn.addresses[each])) for each, going in receivers])
+            if own:
+                kept.append(prepared(some, own, turn.addresses[self.rank]))
+        return _Fetch((whole[0], whole[1]), sent, kept)
 
     def _moves(self, x: Tensor, whole: Tensor, heads: Heads, going: list[tuple[int, Rows]], at: int) -> list[Move]:
         """Of some heads and rows of own ones, to where they stand in one that lies as `whole` does, at this address."""
@@ -198,24 +174,6 @@ class PeerExchange(Exchange):
             offsets = source * size, at + target * size
             found += moves(shape, x.stride(), whole.stride(), size, offsets)
         return found
-
-    def _own_alone(self, form: _Form, k: Tensor, v: Tensor) -> Pair:
-        """Own rows and zeros, for launches that begin before others' rows have come: tiles at the edge of what they
-        need hold those. In the slot they are of an earlier call until then, perhaps of another type, and a NaN among
-        them isn't 0 when multiplied by 0.
-        """
-        if form.early is None:
-            for other in self._forms.values():
-                other.early = None  # one at a time: they take as much memory as a slot
-            with torch.inference_mode(mode=False):
-                form.early = self._with_own(k, v, (self._whole(k), self._whole(v)))
-        else:
-            form.early.write(k, v)
-        return form.early.pair
-
-    def _with_own(self, k: Tensor, v: Tensor, pair: Pair) -> _Whole:
-        of_k, of_v = (_Own(x, whole, self._own, self.axis) for x, whole in zip((k, v), pair, strict=True))
-        return _Whole(pair, (of_k, of_v))
 
     # ------------------------------------------------------------ gradients
 
@@ -242,18 +200,47 @@ class PeerExchange(Exchange):
     def _groups(self, turn: Turn, outbox: Tensor, own: Pair, heads: tuple[Heads, ...], dtype: Any) -> list[_Group]:
         found, begin, at = list[_Group](), 0, outbox.data_ptr()
         for some in heads:
-            of_heads, sent = self.of_heads(own, some), []
+            of_heads, sent, targets = self.of_heads(own, some), [], list[int]()
             parts = Parts(self.first.coming, of_heads, self.axis, dtype, outbox.narrow(0, begin, len(outbox) - begin))
             for owner, size in enumerate(parts.sizes):
+                target = turn.addresses[owner] + self._place(owner, self.rank, own, some) * dtype.itemsize
+                targets.append(target)
                 if size:
-                    target = turn.addresses[owner] + self._place(owner, self.rank, own, some) * dtype.itemsize
                     sent.append((owner, self.engine.prepared(list(moves([size], [1], [1], 1, (at + begin, target))))))
                 begin += size
             place = self._place(self.rank, 0, own, some) * dtype.itemsize
             inbox = turn.own.narrow(0, place, len(turn.own) - place)
             comes = Parts(self.first.going, of_heads, self.axis, dtype, inbox)
-            found.append(_Group(parts.parts, sent, comes.parts))
+            found.append(_Group(parts.parts, sent, comes.parts, targets, {}))
         return found
+
+    def straight(self, group: _Group, keys: Rows, found: Pair) -> list[tuple[int, Prepared, Prepared]]:
+        """Moves that send what one launch on these keys found, out of its own tensors, by owner."""
+        key = keys, *(x.stride() for x in found)
+        if key not in group.straight:
+            group.straight[key] = [
+                (owner, *self._back(group.parts[owner], target, keys[0], found, rows))
+                for owner, (rows, target) in enumerate(zip(self.first.coming, group.targets, strict=True))
+                if rows.count
+            ]
+        return group.straight[key]
+
+    def found_in(self, keys: Rows) -> bool:
+        """Whether these have all rows that came from others."""
+        return all(keys[0] <= begin and end <= keys[1] for rows in self.first.coming for begin, end in rows.runs)
+
+    def _back(self, parts: Pair, target: int, first: int, found: Pair, rows: RowRuns) -> list[Prepared]:
+        """Of dk and of dv, from the row `first` on, to where they lie at this address as `parts` do."""
+        prepared = []
+        for x, into in zip(found, parts, strict=True):
+            size, axis, shape, some = x.element_size(), self.axis % x.dim(), list(x.shape), list[Move]()
+            for begin, end, place in rows.places:
+                shape[axis] = end - begin
+                offsets = (begin - first) * x.stride(axis) * size, target + place * into.stride(axis) * size
+                some += moves(shape, x.stride(), into.stride(), size, offsets)
+            prepared.append(self.engine.prepared(some))
+            target += into.numel() * size
+        return prepared
 
     def _elements(self, own: Pair) -> int:
         """Of a row of K and V."""
@@ -277,15 +264,26 @@ class _PeerWay:
         self._exchange, self._own, self._heads, self._dtype = exchange, own, heads, dtype
         self._turn, self._groups = exchange.way(own, heads, dtype)
 
-    def begin(self, group: int, whole: Pair) -> Callable[[], list[Pair]]:
+    def begin(self, group: int, like: Pair, keys: tuple[Rows, ...], found: Sequence[Pair]) -> Callable[[], list[Pair]]:
+        """What a single launch found goes straight out of its tensors. No kernel is needed then, which would wait for
+        the launches beside it."""
         exchange, turn, engine = self._exchange, self._turn, self._exchange.engine
         of_group = self._groups[group]
-        fill(of_group.parts, exchange.first.coming, whole, exchange.axis)
+        if len(keys) == 1 and found[0][0].dtype == found[0][1].dtype == self._dtype and exchange.found_in(keys[0]):
+            dk, dv = (x.data_ptr() for x in found[0])
+            copies = [
+                (owner, [(of_k, dk), (of_v, dv)])
+                for owner, of_k, of_v in exchange.straight(of_group, keys[0], found[0])
+            ]
+        else:
+            exchange.fill_back(exchange.first, keys, found, of_group.parts)
+            copies = [(owner, [(prepared, 0)]) for owner, prepared in of_group.sent]
         engine.follow()
-        for owner, prepared in of_group.sent:
+        for owner, some in copies:
             turn.before_copy(owner)
-            engine.copy(prepared, 0)
-            turn.copied(owner, group)
+            for prepared, source in some:
+                engine.copy(prepared, source)
+            turn.copied(owner, group, engine)
         exchange.count_back(self._own, self._heads[group], self._dtype)
         return lambda: self._arrived(group)
 

@@ -45,7 +45,8 @@ class MaskPlan:
     layers: int
     receives: tuple[tuple[Received, ...], ...]
     passed: tuple[tuple[Received, ...], ...]
-    local: tuple[bool, ...]  # of each chunk of q: its rank owns all rows that it needs
+    local: tuple[bool, ...]  # of each chunk of q: its rank's own tensors have its `keys`, one after the other
+    keys: tuple[Rows, ...]  # of each chunk of q, from the first to before the last that it needs
     local_first: bool  # these are launched before rows of others have come
     local_first_back: bool  # in the backward pass
     compute: tuple[float, ...]

@@ -40,7 +40,8 @@ def _mask(data: dict[str, Any]) -> MaskPlan:
     )
     lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
     inputs = tuple((name, digest) for name, digest in data["inputs"])
-    return MaskPlan(**{**data, **lists, "receives": receives, "passed": passed, "inputs": inputs})
+    keys = tuple((begin, end) for begin, end in data["keys"])
+    return MaskPlan(**{**data, **lists, "receives": receives, "passed": passed, "inputs": inputs, "keys": keys})
 
 
 def _received(data: list[Any]) -> Received:

@@ -18,11 +18,12 @@ from ..ir import Variant, reads
 from ..problem.refusal import refused
 from ..schedule.plan import DTYPE_BYTES
 from .assign import Attempt, attempts
-from .cost import Load, Outcome, Owners, local_chunks, routes
+from .cost import OTHERS, Load, Outcome, Owners, own_runs, routes
 from .head_groups import heads_apart
+from .key_places import spared_keys
 from .lengths import Lengths, chunks_of
 from .machine import Machine
-from .needs import Needs, needs
+from .needs import Ints, Needs, needs
 from .picture import drawn
 from .plan_data import MaskPlan, PlanData, Received, Tried, digest_of, key_of
 from .plan_json import fields_of
@@ -96,7 +97,8 @@ def plan(
         found = needs(variant, shape, chunks, sizes, taken)
         together = kv_heads if heads_apart(variant) else 1
         sequences = shape.of_chunks(chunks) if launched_together(variant, packed=shape.packed) else None
-        loads.append(Load(found, layers, 2 * sum(dims) / machine.flops, row_bytes, together, sequences))
+        keys = _keys(variant, found, shape)
+        loads.append(Load(found, layers, 2 * sum(dims) / machine.flops, row_bytes, keys, together, sequences))
         masks.append((variant, taken))
     _check_inputs(kernels, inputs)
     best, *_ = tried = attempts(tuple(loads), chunks, machine, Budget(shape.q_rows))
@@ -105,6 +107,20 @@ def plan(
     made = Plan(shape, machine, tuple(best.owners.tolist()), plans, row_bytes, tuple(map(_of_attempt, tried)))
     _warn_if_all_is_needed(made)
     return made
+
+
+def _keys(variant: Variant, found: Needs, lengths: Lengths) -> Ints:
+    """The rows of K and V that a launch of each chunk of q is given: [chunks, 2]."""
+    spared, keys, starts = spared_keys(variant), found.spans, np.asarray(lengths.kv_starts)
+    if spared is None:
+        keys[:] = 0, starts[-1]
+        return keys
+    first, last = lengths.of_chunks(len(keys))  # sequences of its queries
+    if not spared.before:
+        keys[:, 0] = np.minimum(starts[first], keys[:, 0])
+    if not spared.behind:
+        keys[:, 1] = np.maximum(starts[last + 1], keys[:, 1])
+    return keys
 
 
 def _machine(machine: Machine | None, ranks: int, nodes: int) -> Machine:
@@ -165,7 +181,8 @@ def _mask_plan(
         load.layers,
         _received(receives, load.needs, machine.ranks),
         _received(passed, load.needs, machine.ranks),
-        tuple(local_chunks(load.needs, owners).tolist()),
+        tuple((own_runs(load, owners) != OTHERS).tolist()),
+        tuple(map(tuple, load.keys.tolist())),
         local_first,
         local_first_back,
         tuple(found.compute.tolist()),

@@ -54,24 +54,6 @@ class RowRuns:
         for begin, end, place in self.places:
             part(x, axis, begin, end - begin).add_(part(rows, axis, place, end - begin))
 
-    def add_to(self, into: Tensor, x: Tensor, axis: int) -> None:
-        """Adds these rows of `x` to `into`, which has them alone."""
-        if len(self.runs) > MOST_RUNS:
-            into.add_(x.index_select(axis, self._index))
-            return
-        for begin, end, place in self.places:
-            part(into, axis, place, end - begin).add_(part(x, axis, begin, end - begin))
-
-    def read_sum(self, x: Tensor, y: Tensor, axis: int, into: Tensor) -> None:
-        """Copies the sum of these rows of two tensors to `into`. It is rounded once, to the type of `into`."""
-        if len(self.runs) > MOST_RUNS:
-            torch.add(x.index_select(axis, self._index), y.index_select(axis, self._index), out=into)
-            return
-        for begin, end, place in self.places:
-            length = end - begin
-            own = part(into, axis, place, length)
-            torch.add(part(x, axis, begin, length), part(y, axis, begin, length), out=own)
-
     def zero(self, x: Tensor, axis: int) -> None:
         if len(self.runs) > MOST_RUNS:
             x.index_fill_(axis, self._index, 0)

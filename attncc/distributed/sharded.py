@@ -18,7 +18,7 @@ from ..runtime.kernel import Kernel, kernel_of
 from ..runtime.torch.recordable import lost_gradient
 from . import operator
 from .agreement import check_alike
-from .call_parts import Heads, Options
+from .call_parts import Heads, KeyRows, Options
 from .launches import Saved, ToBackward, launches_of
 from .plan_data import digest_of
 from .planning import Plan
@@ -159,7 +159,10 @@ class ContextParallel:
         """Fetches K and V, computes own rows."""
         self._check(q, k, v, options)
         launches = self.launches(q.device)
-        with self.exchange(k, options).fetch(k, v, self._heads(k, options, self.mask.groups)) as fetched:
+        heads, read = self._heads(k, options, self.mask.groups), launches.keys.others
+        if self.keep_kv:
+            read = ((0, self.kv_rows[1]),)
+        with self.exchange(k, options).fetch(k, v, heads, read) as fetched:
             out, lse = launches.forward(q, fetched, options)
             kept = fetched.kept() if self.keep_kv else (None, None)
         return operator.Results(out.contiguous(), q.new_empty(0) if lse is None else lse.contiguous(), *kept)
@@ -168,11 +171,12 @@ class ContextParallel:
         """Gives dK and dV back to their owners. `given` has k and v of own rows, or as they were kept."""
         exchange, k, v = self.exchange(given.k, options), given.k, given.v
         heads = self._heads(k, options, self.mask.groups_back)
-        fetched = Fetched(k, v, heads, None) if self.keep_kv else exchange.fetch(k, v, heads)
-        giving = exchange.giving(k, v, heads, k.dtype if k.dtype == torch.float64 else self.gradients)
+        launches = self.launches(given.q.device)
+        keys = launches.keys_back
+        fetched = Fetched(k, v, heads, None) if self.keep_kv else exchange.fetch(k, v, heads, keys.others)
+        giving = exchange.giving(k, v, heads, self._back_in(k, keys, exchange), keys)
         try:
             with fetched:
-                launches = self.launches(given.q.device)
                 found = launches.backward(given, fetched, back, options, giving, repeats=deterministic)
             dk, dv = giving.finished()
         finally:
@@ -180,6 +184,12 @@ class ContextParallel:
         learned = [(name, x) for name, x in options.inputs.items() if isinstance(x, torch.Tensor)]
         inputs = [_summed(found.inputs[name], self.group).to(x.dtype) for name, x in learned if name in self.learnable]
         return operator.Found(found.dq.contiguous(), dk, dv, inputs)
+
+    def _back_in(self, k: Tensor, keys: KeyRows, exchange: Exchange) -> Any:
+        """The type that gradients of others' rows travel in: what a single launch found stays in its own, unless that
+        is wider."""
+        single = keys.single and not exchange.hands_on and k.dtype.itemsize <= self.gradients.itemsize
+        return k.dtype if single or k.dtype == torch.float64 else self.gradients
 
     def _heads(self, k: Tensor, options: Options, groups: tuple[int, ...]) -> tuple[Heads, ...]:
         """Which heads of k travel together: as planned, or all where the call has another number of them."""

@@ -9,28 +9,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 
-from .call_parts import Heads
-from .own_gradients import OwnGradients
+from .call_parts import Heads, KeyRows
+from .own_gradients import OwnGradients, Sums, assembled
 from .plan_data import MaskPlan, PlanData, Received, Rows
-from .row_runs import RowRuns, among, others, runs_of
+from .row_runs import MOST_RUNS, RowRuns, among, copy, joined, others, part, runs_of
 
 Tensor = Any
 Lists = tuple[tuple[Received, ...], ...]  # what each rank receives, by sender
 Pair = tuple[Tensor, Tensor]  # of k and of v
+Fill = Callable[[list[Pair]], None]  # writes rows of k and v, by rank
 
 
 class Fetched:
     """K and V in logical order, of full length: own rows, zeros where none are needed, and the others' after `wait`.
 
-    Until then these are finite in `early`, and may be anything in `k` and `v`. After `done` nothing reads them: their
-    memory may be another call's then. As a context: what is on its way when an error ends the call still comes before
-    `done`, since others send it, and would write into what is the next call's.
+    Until then these may be anything, and so may rows that were not asked for. `own`: own rows alone, as they came.
+    After `done` nothing reads any of them: their memory may be another call's then. As a context: what is on its way
+    when an error ends the call still comes before `done`, since others send it, and would write into what is the next
+    call's.
     """
 
     def __init__(
@@ -41,18 +43,12 @@ class Fetched:
         arrive: Callable[[int], None] | None,
         *,
         done: Callable[[], None] | None = None,
-        early: Callable[[], Pair] | None = None,
-        sent: Pair | None = None,
+        own: Pair | None = None,
     ) -> None:
         self.k, self.v, self.heads = k, v, tuple(heads)
-        self._early = early
-        self._arrive, self._done, self._sent = arrive, done, sent  # copies read what is sent until `done`
+        self.own = own  # copies read what is sent of them until `done`
+        self._arrive, self._done = arrive, done
         self._there = 0  # groups of heads
-
-    @cached_property
-    def early(self) -> Pair:
-        """Made when it is asked for first, before any launch: in the order of the current stream."""
-        return (self.k, self.v) if self._early is None else self._early()
 
     def kept(self) -> Pair:
         """The same for good."""
@@ -109,19 +105,26 @@ class Hop:
 
     def begin(self, own: Pair, axis: int) -> Callable[[], list[Pair]]:
         """Sends the rows of `going`. What it gives waits for those of `coming`, by sender."""
-        return self._begun(own, axis, self.going, self.coming, own[0].dtype)
+        filled = partial(fill, rows=self.going, x=own, axis=axis)
+        return self._begun(own, axis, self.going, self.coming, own[0].dtype, filled)
 
-    def begin_back(self, whole: Pair, axis: int, dtype: Any) -> Callable[[], list[Pair]]:
-        """The other way round."""
-        return self._begun(whole, axis, self.coming, self.going, dtype)
+    def begin_back(self, like: Pair, axis: int, dtype: Any, filled: Fill) -> Callable[[], list[Pair]]:
+        """The other way round: sends what `filled` writes. `like`: tensors of as many heads and columns."""
+        return self._begun(like, axis, self.coming, self.going, dtype, filled)
 
-    def _begun(
-        self, x: Pair, axis: int, going: list[RowRuns], coming: list[RowRuns], dtype: Any
+    def _begun(  # noqa: PLR0917
+        self,
+        x: Pair,
+        axis: int,
+        going: list[RowRuns],
+        coming: list[RowRuns],
+        dtype: Any,
+        filled: Fill,
     ) -> Callable[[], list[Pair]]:
         sent, received = (Parts(rows, x, axis, dtype) for rows in (going, coming))
         if self.idle:
             return lambda: received.parts
-        fill(sent.parts, going, x, axis)
+        filled(sent.parts)
         self.bytes_sent += sum(sent.sizes)
         self.bytes_received += sum(received.sizes)
         # As bytes, since gloo doesn't know all types.
@@ -171,13 +174,16 @@ class Exchange:
     """
 
     def __init__(self, plan: PlanData, mask: MaskPlan, group: Any, axis: int, device: Any) -> None:
-        self.axis, self._head_axis, self._rows = axis, -5 - axis, plan.lengths.kv_rows
+        self.axis, self._head_axis, self.rows = axis, -5 - axis, plan.lengths.kv_rows
         self.rank = dist.get_rank(group)
         rows = plan.rows(self.rank, of="kv")
         self._count, own = len(rows), runs_of(rows)
         self.first, self._second = Hop(mask.receives, group, device, among(rows)), Hop(mask.passed, group, device)
-        self._own, self._others = RowRuns(own, device), RowRuns(others(own, self._rows), device)
-        self._own_gradients = OwnGradients(self._own, self.first.going, device)
+        self._own, self._others = RowRuns(own, device), RowRuns(others(own, self.rows), device)
+        self._found_by = [
+            RowRuns(of_sender(mask.receives, other, self.rank), device) for other in range(dist.get_world_size(group))
+        ]  # own rows that each rank finds gradients of, among those of all ranks
+        self._device, self._kept = device, dict[Any, Any]()  # what depends on the keys of launches
 
     @property
     def bytes_sent(self) -> int:
@@ -187,10 +193,11 @@ class Exchange:
     def bytes_received(self) -> int:
         return self.first.bytes_received + self._second.bytes_received
 
-    def fetch(self, k: Tensor, v: Tensor, heads: Sequence[Heads]) -> Fetched:
-        """Begins to send own rows and to receive those of others, some heads after others."""
+    def fetch(self, k: Tensor, v: Tensor, heads: Sequence[Heads], read: tuple[Rows, ...]) -> Fetched:
+        """Begins to send own rows and to receive those of others, some heads after others. `read`: rows that launches
+        read of what it gives, besides own rows alone."""
         finish = [self.first.begin(self.of_heads((k, v), some), self.axis) for some in heads]
-        whole = self._whole(k), self._whole(v)
+        whole = self._whole(k, read), self._whole(v, read)
 
         def arrive(group: int) -> None:
             own = self.of_heads(whole, heads[group])
@@ -198,59 +205,113 @@ class Exchange:
             if not self._second.idle:
                 self._put(own, self._second, self._second.begin(own, self.axis)())
 
-        return Fetched(*whole, heads, None if self.first.idle else arrive)
+        return Fetched(*whole, heads, None if self.first.idle else arrive, own=(k, v))
 
-    def giving(self, k: Tensor, v: Tensor, heads: Sequence[Heads], dtype: Any) -> Giving:
-        """Gradients of rows of K and V that are to go back to their owners, in `dtype`; k and v: own rows, or all."""
+    def giving(self, k: Tensor, v: Tensor, heads: Sequence[Heads], dtype: Any, keys: KeyRows) -> Giving:
+        """Gradients of rows of K and V that are to go back to their owners, in `dtype`; k and v: own rows, or all;
+        `keys`: those of the launches that find them."""
         shapes = (with_rows(x, self.axis, self._count) for x in (k, v))
         results = [torch.empty(shape, dtype=x.dtype, device=x.device) for shape, x in zip(shapes, (k, v), strict=True)]
         own = results[0], results[1]
-        return Giving(self, self._way_back(own, heads, dtype), own, tuple(heads), dtype)
+        return Giving(self, self._way_back(own, heads, dtype), own, tuple(heads), dtype, keys)
 
     def _way_back(self, own: Pair, heads: Sequence[Heads], dtype: Any) -> WayBack:
         """To who handed the rows on, or if nobody did, to their owners."""
-        return _Collective(self.first if self._second.idle else self._second, self.axis, dtype)
+        return _Collective(self, dtype)
 
-    def finish_back(self, results: Pair, found: Sequence[Pair], dtype: Any, finish: Callable[[], list[Pair]]) -> None:
-        """Writes the gradients of own rows: what this rank found, and what others did, in their order.
+    @property
+    def last(self) -> Hop:
+        """By which rows came last: handed on, or if none are, from their owners."""
+        return self._second if self.hands_on else self.first
+
+    def fill_back(self, hop: Hop, keys: tuple[Rows, ...], found: Sequence[Pair], parts: Sequence[Pair]) -> None:
+        """Writes what launches on these keys found of the rows that came by this hop, by rank as they go back."""
+        terms = [[(begin, end, 0)] for begin, end in keys]
+        sums = self._known((hop, keys), lambda: [Sums(rows.places, terms) for rows in hop.coming])
+        for number, tensors in enumerate(_transposed(found)):
+            whole = None
+            for some, rows, into in zip(sums, hop.coming, parts, strict=True):
+                if len(some) <= MOST_RUNS:
+                    some.write(into[number], self.axis, tensors)
+                    continue
+                if whole is None:
+                    whole = assembled(tensors, keys, self.rows, self.axis, into[number])
+                rows.read(whole, self.axis, into[number])
+
+    def assembled(self, keys: tuple[Rows, ...], found: Sequence[Pair], like: Pair) -> Pair:
+        """What launches on these keys found, of all rows, in fp32 or wider."""
+        pairs = zip(_transposed(found), like, strict=True)
+        dk, dv = (assembled(tensors, keys, self.rows, self.axis, x) for tensors, x in pairs)
+        return _widened((dk, dv))
+
+    def finish_back(
+        self, results: Pair, found: Sequence[Pair], keys: tuple[Rows, ...], dtype: Any, finish: Callable[[], list[Pair]]
+    ) -> None:
+        """Writes the gradients of own rows: what this rank found of these keys, and what others did, in their order.
 
         What was handed on is added to the first of `found`, and goes back to the owners as one sum.
         """
-        if not self._second.idle:
-            whole = _widened(found[0])
-            self._add(whole, self._second, finish())
-            found = [whole, *found[1:]]
-            finish = self.first.begin_back(whole, self.axis, dtype)
-        parts = finish()
-        for result, of_all, own in zip(results, zip(*found, strict=True), zip(*parts, strict=True), strict=True):
-            self._own_gradients.write(result, self.axis, of_all, own)
+        if self.hands_on:
+            self._add(found[0], self._second, finish())
+            filled = partial(self.fill_back, self.first, keys[:1], found[:1])
+            finish = self.first.begin_back(results, self.axis, dtype, filled)
+        own = self._known(keys, lambda: OwnGradients(self._own, self._found_by, self.rows, keys, self._device))
+        for result, of_keys, parts in zip(results, _transposed(found), _transposed(finish()), strict=True):
+            own.write(result, self.axis, of_keys, parts)
+
+    def _known(self, key: Any, made: Callable[[], Any]) -> Any:
+        if key not in self._kept:
+            self._kept[key] = made()
+        return self._kept[key]
+
+    @property
+    def hands_on(self) -> bool:
+        """Whether rows are handed on inside nodes."""
+        return not self._second.idle
+
+    def own_places(self, read: tuple[Rows, ...]) -> list[tuple[int, int, int]]:
+        """Of these rows the own ones, and where each run of them begins among own rows."""
+        return [
+            (max(first, begin), min(last, end), place + max(begin - first, 0))
+            for begin, end in joined(read)
+            for first, last, place in self._own.places
+            if max(first, begin) < min(last, end)
+        ]
 
     def of_heads(self, x: Pair, heads: Heads) -> Pair:
         k, v = (each.narrow(self._head_axis, heads[0], heads[1] - heads[0]) for each in x)
         return k, v
 
     def _put(self, whole: Pair, hop: Hop, parts: list[Pair]) -> None:
-        for rows, part in zip(hop.coming, parts, strict=True):
-            for x, own in zip(whole, part, strict=True):
+        for rows, of_rank in zip(hop.coming, parts, strict=True):
+            for x, own in zip(whole, of_rank, strict=True):
                 rows.write(x, self.axis, own)
 
     def _add(self, total: Pair, hop: Hop, parts: list[Pair]) -> None:
-        for rows, part in zip(hop.going, parts, strict=True):
-            for x, own in zip(total, part, strict=True):
+        for rows, of_rank in zip(hop.going, parts, strict=True):
+            for x, own in zip(total, of_rank, strict=True):
                 rows.add(x, self.axis, own)
 
-    def _whole(self, x: Tensor) -> Tensor:
-        whole = torch.empty(with_rows(x, self.axis, self._rows), dtype=x.dtype, device=x.device)
+    def _whole(self, x: Tensor, read: tuple[Rows, ...]) -> Tensor:
+        if not read:
+            return x
+        whole = torch.empty(with_rows(x, self.axis, self.rows), dtype=x.dtype, device=x.device)
         self._others.zero(whole, self.axis)  # tiles at the edge of what is needed hold them, and 0 · v must be 0
-        self._own.write(whole, self.axis, x)
+        places = self._known(("read", read), lambda: self.own_places(read))
+        if len(places) > MOST_RUNS:
+            self._own.write(whole, self.axis, x)
+            return whole
+        for begin, end, place in places:
+            copy(part(whole, self.axis, begin, end - begin), part(x, self.axis, place, end - begin))
         return whole
 
 
 class WayBack(Protocol):
     """Of gradients of others' rows, to these."""
 
-    def begin(self, group: int, whole: Pair) -> Callable[[], list[Pair]]:
-        """Sends those of a group of heads. What it gives waits for those of own rows, by who found them."""
+    def begin(self, group: int, like: Pair, keys: tuple[Rows, ...], found: Sequence[Pair]) -> Callable[[], list[Pair]]:
+        """Sends those of a group of heads, sums of what launches on these keys found; `like` has as many heads. What it
+        gives waits for those of own rows, by who found them."""
         ...
 
     def done(self) -> None:
@@ -259,41 +320,60 @@ class WayBack(Protocol):
 
 
 class _Collective:
-    def __init__(self, hop: Hop, axis: int, dtype: Any) -> None:
-        self._hop, self._axis, self._dtype = hop, axis, dtype
+    def __init__(self, exchange: Exchange, dtype: Any) -> None:
+        self._exchange, self._dtype = exchange, dtype
 
-    def begin(self, group: int, whole: Pair) -> Callable[[], list[Pair]]:
-        return self._hop.begin_back(whole, self._axis, self._dtype)
+    def begin(self, group: int, like: Pair, keys: tuple[Rows, ...], found: Sequence[Pair]) -> Callable[[], list[Pair]]:
+        exchange, hop = self._exchange, self._exchange.last
+        filled = partial(exchange.fill_back, hop, keys, found)
+        return hop.begin_back(like, exchange.axis, self._dtype, filled)
 
     def done(self) -> None: ...
 
 
 class Giving:
-    """dK and dV on their way, some heads after others.
+    """dK and dV on their way, some heads after others, from launches on these `keys`.
 
-    `start` once the gradients of others' rows are whole; `add` what own rows get after that; then `finished`, `done`.
+    `start` once the launches are done that found gradients of others' rows; `add` what own rows get after that; then
+    `finished`, `done`.
     """
 
-    def __init__(self, exchange: Exchange, way: WayBack, results: Pair, heads: tuple[Heads, ...], dtype: Any) -> None:
-        self._exchange, self._way, self._results, self._heads, self._dtype = exchange, way, results, heads, dtype
-        self._found: dict[int, tuple[list[Pair], Callable[[], list[Pair]]]] = {}
+    def __init__(  # noqa: PLR0917
+        self, exchange: Exchange, way: WayBack, results: Pair, heads: tuple[Heads, ...], dtype: Any, keys: KeyRows
+    ) -> None:
+        self._exchange, self._way, self._results, self._heads = exchange, way, results, heads
+        self._dtype, self._keys = dtype, keys
+        self._found: dict[int, tuple[list[Pair], tuple[Rows, ...], Callable[[], list[Pair]]]] = {}
 
-    def start(self, group: int, dk: Tensor, dv: Tensor) -> None:
-        self._found[group] = [(dk, dv)], self._way.begin(group, (dk, dv))
+    def start(self, group: int, found: Sequence[Pair]) -> None:
+        exchange, keys, like = self._exchange, self._keys.others, self._of_heads(group)
+        if exchange.hands_on:
+            found, keys = [exchange.assembled(keys, found, like)], ((0, exchange.rows),)
+        self._found[group] = list(found), keys, self._way.begin(group, like, keys, found)
 
     def add(self, group: int, dk: Tensor, dv: Tensor) -> None:
         self._found[group][0].append((dk, dv))
 
     def finished(self) -> Pair:
         """The gradients of own rows, in the type of k and v."""
-        for group, heads in enumerate(self._heads):
-            found, finish = self._found.pop(group)
-            self._exchange.finish_back(self._exchange.of_heads(self._results, heads), found, self._dtype, finish)
+        for group in range(len(self._heads)):
+            found, keys, finish = self._found[group]
+            keys += self._keys.own
+            self._exchange.finish_back(self._of_heads(group), found, keys, self._dtype, finish)
         return self._results
+
+    def _of_heads(self, group: int) -> Pair:
+        return self._exchange.of_heads(self._results, self._heads[group])
 
     def done(self) -> None:
         """Nothing of it is read from here on."""
         self._way.done()
+        self._found.clear()  # not before: copies may read what launches found
+
+
+def _transposed(pairs: Sequence[Pair]) -> tuple[list[Tensor], list[Tensor]]:
+    """Those of k, and those of v."""
+    return [k for k, _ in pairs], [v for _, v in pairs]
 
 
 def _widened(x: Pair) -> Pair:

@@ -34,12 +34,13 @@ class Gradients:
 
 
 class Results(NamedTuple):
-    """The facts of what a forward call gave and of the gradients that flow back into it."""
+    """The facts of what a forward call gave and of the gradients that flow back into it; and of where dq is to be."""
 
     dout: ArrayFacts
     out: ArrayFacts | None = None
     lse: ArrayFacts | None = None
     dlse: ArrayFacts | None = None
+    dq: ArrayFacts | None = None
 
 
 def check_backward_names(inputs: Collection[str]) -> None:
@@ -94,7 +95,7 @@ def bind_results(signature: Signature, call: Call, problem: Problem, results: Re
     row = "float64" if signature.dtype == "fp64" else "float32"
     wanted = {
         "dout": (problem.out_shape, call.q.dtype), "out": (problem.out_shape, call.q.dtype),
-        "lse": (problem.lse_shape, row), "dlse": (problem.lse_shape, row),
+        "lse": (problem.lse_shape, row), "dlse": (problem.lse_shape, row), "dq": (call.q.shape, call.q.dtype),
     }  # fmt: skip
     for name, facts in results._asdict().items():
         if facts is not None:

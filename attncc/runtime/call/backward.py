@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, cast
 
 from ... import executor
@@ -58,7 +59,11 @@ def run_backward_on_host(
         deterministic=arguments.deterministic,
         own_rows=own_rows,
     ).gradients
-    return _each(found, framework.from_numpy)
+    if arguments.dq is None:
+        return _each(found, framework.from_numpy)
+    seen("dq", arguments.dq)[...] = found.dq
+    framework.written(arguments.dq)
+    return replace(_each(found, framework.from_numpy), dq=arguments.dq)
 
 
 def _host_plans(store: KernelStore, configuration: Configuration) -> tuple[KernelPlan, ...]:

@@ -14,7 +14,7 @@ class BackwardPlaces:
 
     def __init__(self, inputs: int) -> None:
         self.dout, self.dlse, self.dq, self.dk, self.dv, self.sums = range(INPUTS + inputs, INPUTS + inputs + 6)
-        self.results = {"out": OUT, "lse": LSE, "dout": self.dout, "dlse": self.dlse}  # in order
+        self.results = {"out": OUT, "lse": LSE, "dout": self.dout, "dlse": self.dlse, "dq": self.dq}  # in order
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,14 +51,21 @@ class BackwardLauncher:
         self._known: _Known | None = None
 
     def again(  # noqa: PLR0917  (as `BackwardArguments` has them: to make one would take longer than to read it)
-        self, call: Given, dout: Array, out: Array | None, lse: Array | None, dlse: Array | None, deterministic: bool
+        self,
+        call: Given,
+        dout: Array,
+        out: Array | None,
+        lse: Array | None,
+        dlse: Array | None,
+        deterministic: bool,
+        dq: Array | None = None,
     ) -> list[Array] | None:
         """As `run`, for a call of the form that is known; None for any other. They follow each other: dq, dk, dv, then
         those of inputs."""
         known = self._known
         if known is None or deterministic is not known.deterministic:
             return None
-        values = known.read(call, out, lse, dout, dlse)
+        values = known.read(call, out, lse, dout, dlse, dq)
         if values is None:
             return None
         self._last = None
@@ -68,7 +75,7 @@ class BackwardLauncher:
         copied = None
         if prepared.packs or prepared.narrowed:
             copied = BackwardArguments(Arguments(*call), dout, out, lse, dlse, deterministic)
-        return _launch(known.framework, known.ordinal, copied, values, prepared)
+        return _launch(known.framework, known.ordinal, copied, values, prepared, dq)
 
     def run(self, framework: DeviceFramework, ordinal: int, given: BackwardArguments) -> Gradients:
         """The gradients, queued on the framework's current stream. AttnccError before any launch."""
@@ -97,10 +104,10 @@ class BackwardLauncher:
             if read is not None:
                 self._known = _Known(read, given.deterministic, reader, roles, prepared, framework, ordinal)
         self._last = key
-        values += (None, None)
+        values += (None, None, None)  # dout, dlse, dq
         for name, place in self._places.results.items():
             values[place] = by_name.get(name)
-        dq, dk, dv, *inputs = _launch(framework, ordinal, given, values, prepared)
+        dq, dk, dv, *inputs = _launch(framework, ordinal, given, values, prepared, given.dq)
         return Gradients(dq, dk, dv, dict(zip(prepared.learnable, inputs, strict=True)))
 
     def load(self, ordinal: int) -> None:
@@ -130,18 +137,21 @@ class BackwardLauncher:
         return prepare_backward(framework, self._loader.of(configuration, ordinal), form, problem, self._places)
 
 
-def _launch(
+def _launch(  # noqa: PLR0917
     framework: DeviceFramework,
     ordinal: int,
     copied: BackwardArguments | None,
     values: list[Any],
     prepared: BackwardPrepared,
+    dq: Array | None,
 ) -> list[Array]:
     """dq, dk, dv, and the gradients of inputs in their order. `copied` is the call, where some of it is to be."""
     temporary = [] if copied is None else _copies(framework, copied, values, prepared)
-    made = [new() for new in prepared.new_outputs]
+    made = [dq] if prepared.writes_dq else []
+    made += [new() for new in prepared.new_outputs[len(made) :]]
     sums = [new() for new in prepared.new_sums]
-    values += map(framework.pointer, [*made, *sums])
+    values[-1] = framework.pointer(made[0])
+    values += map(framework.pointer, [*made[1:], *sums])
     base = 0
     if prepared.new_workspace is not None:
         temporary.append(prepared.new_workspace())
@@ -150,6 +160,10 @@ def _launch(
         values[SEED] &= _SEED_MASK
     stream = framework.current_stream(ordinal)
     prepared.launches.start(stream, values, base)
+    if dq is not None and made[0] is not dq:
+        framework.assign(dq, made[0])
+        temporary.append(made[0])
+        made[0] = dq
     if prepared.ends:
         made += _ended(framework, made, sums, temporary, prepared)
     if temporary:

@@ -46,6 +46,7 @@ class BackwardPrepared:
     packs: tuple[tuple[str, int, int], ...]  # arrays to copy first, with their operands and the columns of the copies
     narrowed: tuple[Narrowed, ...]
     new_outputs: tuple[Callable[[], Array], ...]  # dq, dk, dv, as kernels write them
+    writes_dq: bool  # into the caller's array, if there is one; else it is copied there
     new_totals: tuple[Callable[[], Array] | None, ...]  # what they add up to, where all sequences share the operand
     learnable: tuple[str, ...]  # inputs that get a gradient
     new_sums: tuple[Callable[[], Array], ...]  # of each of them, fp32
@@ -63,6 +64,9 @@ def prepare_backward(
     plan = kernels.plans[0]
     columns = {"dq": plan.stored_head_dim, "dk": plan.stored_head_dim, "dv": plan.stored_value_head_dim}
     gradients = {name: _written(facts, columns[name], problem) for name, facts in _operands(form.call)}
+    own_dq = _own_dq(form, plan, problem)
+    if own_dq is not None:
+        gradients["dq"] = own_dq
     seen = _repacked(form, {name: columns for name, _, columns in packs})
     narrowed_call, narrowed = narrow(seen.call, kernels.plans[0].variant.inputs)
     preparation = _Preparation(kernels, replace(seen, call=narrowed_call), gradients, problem, places)
@@ -80,6 +84,7 @@ def prepare_backward(
             _gradient(framework, facts, gradients[name].shape[:-1], columns[name], ordinal)
             for name, facts in _operands(call)
         ),
+        own_dq is not None,
         tuple(
             None
             if gradients[name].shape[:-1] == facts.shape[:-1]
@@ -100,6 +105,14 @@ def prepare_backward(
 def _operands(call: Call) -> tuple[tuple[str, ArrayFacts], ...]:
     """q, k and v, by the names of their gradients."""
     return ("dq", call.q), ("dk", call.k), ("dv", call.v)
+
+
+def _own_dq(form: BackwardForm, plan: KernelPlan, problem: Problem) -> ArrayFacts | None:
+    """The caller's dq, if kernels can write it, by 16 bytes."""
+    own = form.results.dq
+    if own is None or "dq" in form.misaligned or own.shape[-1] != plan.stored_head_dim:
+        return None
+    return own if Strides.of(own, problem).aligned(DTYPE_BYTES[plan.dtype]) else None
 
 
 def _written(operand: ArrayFacts, columns: int, problem: Problem) -> ArrayFacts:

@@ -51,14 +51,14 @@ def _after_use(done: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _fetched(fetch: Callable[..., Any]) -> Callable[..., Any]:
-    def spoiled(exchange: Any, k: Any, v: Any, heads: Any) -> Any:
-        found = fetch(exchange, k, v, heads)
+    def spoiled(exchange: Any, k: Any, v: Any, heads: Any, read: Any) -> Any:
+        found = fetch(exchange, k, v, heads, read)
         done, own = found._done, exchange._own
 
         def end() -> None:
-            pairs = ((found.k, found.v), [own, *exchange.first.coming]), (found.early, [own])
-            for x, rows in ((x, rows) for pair, rows in pairs for x in pair):
-                for begin, stop in (run for some in rows for run in some.runs):
+            runs = [run for some in (own, *exchange.first.coming) for run in some.runs]
+            for x in (found.k, found.v):
+                for begin, stop in runs:
                     spoil(x.narrow(exchange.axis, begin, stop - begin))
             found._done = None
             done()

@@ -234,11 +234,13 @@ def many_processes(case: Case, cp: Any, call: Call) -> Found:
 
 
 def bytes_trouble(case: Case, cp: Any) -> str:
-    """K and V come once or twice, and gradients of as many rows as were received go back in fp32 or wider."""
+    """K and V come once or twice, and gradients of as many rows as were received go back: in fp32 or wider, or
+    in the type of the one launch that found them."""
     (exchange,) = cp.exchanges.values()
     one = cp.plan.row_bytes
     rows, sent = cp.mask.rows_received(cp.rank), cp.mask.sent[cp.rank] // one
-    wide, fetched = one * {"bf16": 2}.get(case.dtype, 1), (1 if case.keep_kv else 2) * one
+    single = not exchange.hands_on and cp.launches(torch.device("cpu")).keys_back.single
+    wide, fetched = one * (2 if case.dtype == "bf16" and not single else 1), (1 if case.keep_kv else 2) * one
     wanted = rows * fetched + sent * wide, sent * fetched + rows * wide
     came = exchange.bytes_received, exchange.bytes_sent
     if case.nodes > 1 and case.spec in ("causal", "full") and case.batch and not any(cp.mask.passed):

@@ -55,6 +55,9 @@ def test_ranks_receive_all_that_their_rows_keep(case: Case, consts: int) -> None
         assert received(made, rank)[by_row[made.rows(rank)].any(axis=0)].all()
         own, local = made.rows(rank), made.local_rows(rank, made.masks[0])
         assert np.isin(np.flatnonzero(by_row[own[local]].any(axis=0)), own).all()
+        for chunk in made.chunks_of(rank):
+            begin, end = made.masks[0].keys[chunk]
+            assert not by_row[chunk * 32 : chunk * 32 + 32, np.r_[0:begin, end:256]].any()
 
 
 def test_rows_and_positions_of_packed_sequences() -> None:
@@ -86,6 +89,33 @@ def test_chunks_of_a_window_are_local_behind_its_edge() -> None:
     made = plan(attncc.parse("sliding_window", width=1024), 16384, ranks=2, chunk=1024)
     assert made.tried[0].name == "sequential"
     assert made.masks[0].local == (*[True] * 8, False, *[True] * 7)
+
+
+def test_launches_are_given_the_keys_that_they_need() -> None:
+    """All before them, where a score or mask depends on more than how far apart query and key are; all, with inputs
+    along keys or dropout."""
+    made = plan(attncc.parse("sliding_window", width=1024), 16384, ranks=2, chunk=1024)
+    assert made.masks[0].keys == tuple((max(0, begin - 1024), begin + 1024) for begin in range(0, 16384, 1024))
+    packed = plan(attncc.parse("causal"), [3000, 5192], ranks=2, chunk=1024)
+    assert packed.masks[0].keys[2:5] == ((0, 3072), (2944, 4096), (2944, 5120))  # by blocks of 64 rows
+    inputs = {"prefix_len": np.array([1300], np.int32)}
+    prefix = plan(attncc.parse("prefix_lm"), 4096, ranks=2, chunk=1024, **SIZES, **inputs)
+    assert prefix.masks[0].keys == ((0, 1344), (0, 2048), (0, 3072), (0, 4096))
+    two = plan(attncc.parse("prefix_lm"), [1000, 3096], ranks=2, chunk=1024, prefix_len=np.array([10, 20], np.int32))
+    assert two.masks[0].keys[1:] == ((960, 2048), (960, 3072), (960, 4096))
+    for spec in ("dropout_attention", "documents"):
+        inputs = {"doc": np.repeat(np.arange(4, dtype=np.int32), 1024)[None]} if spec == "documents" else {}
+        whole = plan(attncc.parse(spec), 4096, ranks=2, **SIZES, **inputs)
+        assert set(whole.masks[0].keys) == {(0, 4096)} and not any(whole.masks[0].local)
+
+
+def test_few_chunks_on_own_rows_join_their_neighbours() -> None:
+    """Of a rank's runs on own rows the longest has a launch of its own; others are launched with those beside them."""
+    lengths = [3466, 2543, 6428, 3380, 1567, 4600, 10784]
+    (mask,) = (made := plan(attncc.parse("causal"), lengths, ranks=2, heads=(32, 8), head_dim=128)).masks
+    assert made.chunks_of(0).tolist() == [0, 1, 3, 4, 5, 6, 7, 15]
+    assert mask.keys[7][0] // 2048 >= 3  # its rank owns all keys that it needs
+    assert np.flatnonzero(np.asarray(mask.local)[made.chunks_of(0)]).tolist() == [0, 1]
 
 
 def test_masks_share_one_assignment() -> None:

@@ -38,14 +38,14 @@ def test_launches_go_on_while_rows_travel(found: list[dict[str, Any]]) -> None:
         "forward 32",
         "arrived",
         "begins",
-        "backward 32",
         "arrived",
         "begins",
+        "backward 32",
         "arrived",
     ]
     assert second["order"] == [
         *("begins", "forward 16", "arrived", "forward 16"),
-        *("begins", "backward 16", "arrived", "backward 16", "begins", "arrived"),
+        *("begins", "arrived", "backward 16", "begins", "backward 16", "arrived"),
     ]
     assert first["order, kept"] == ["begins", "forward 32", "arrived", "begins", "backward 32", "arrived"]
     assert second["order, kept"] == [

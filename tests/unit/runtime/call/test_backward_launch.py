@@ -10,6 +10,9 @@ from attncc import api
 from attncc.diagnostics import AttnccError
 from attncc.ir import Axis, Input, Score, Variant, apply, symbol
 from attncc.kernels.candidates import make_candidates, make_plan, make_tiles_2d
+from attncc.problem.call_arguments import Arguments
+from attncc.problem.gradients import Gradients
+from attncc.runtime.call.backward_arguments import BackwardArguments
 from attncc.runtime.call.persistent import PAIRED_MASKED, PAIRED_ROWS
 from attncc.schedule.plan import Build
 from attncc.schedule.schedule import Schedule
@@ -200,6 +203,52 @@ def test_what_tiles_cannot_read_is_packed_first(bench: MakeBench) -> None:
     made.kernel.backward(**given)
     copies = {array.contents[0] for array in made.framework.released if array.contents}
     assert copies == {f"copy of {given[name].pointer}" for name in ("dout", "lse")}
+
+
+def into_dq(made: Bench, given: dict[str, FakeArray], dq: FakeArray) -> Gradients:
+    """Of a call that brings an array for dq."""
+    call = Arguments(given["q"], given["k"], given["v"], {})
+    return made.kernel.run_backward(
+        BackwardArguments(call, *(given[name] for name in ("dout", "out", "lse")), None, False, dq)
+    )
+
+
+def test_dq_is_written_where_the_caller_wants_it(bench: MakeBench) -> None:
+    """Some rows of a larger array: also by a call whose form is known."""
+    made, given = made_of(bench, plans.CAUSAL), operands()
+    strides, rounded = (HEADS * 100 * D, 100 * D, D, 1), []
+    for number in range(4):
+        dq = FakeArray(given["q"].shape, "float16", strides=strides)
+        before = len(made.framework.allocated)
+        if number < 3:
+            found = into_dq(made, given, dq).dq
+        else:
+            call = tuple(Arguments(given["q"], given["k"], given["v"], {}))
+            again = made.kernel.backward_again(call, given["dout"], given["out"], given["lse"], None, False, dq)
+            assert again is not None
+            found = again[0]
+        assert found is dq and len(made.framework.allocated) == before + 3  # dk, dv, the workspace
+        rounded.append(made.cuda.launches[-1].params)
+        assert rounded[-1]["dq"] == dq.pointer
+    assert {(item["dq_stride_batch"], item["dq_stride_head"], item["dq_stride_row"]) for item in rounded} == {
+        strides[:3]
+    }
+
+
+@pytest.mark.parametrize("unfit", [{"pointer": 0x10002}, {"strides": (HEADS * 49 * 17, 49 * 17, 17, 1)}], ids=str)
+def test_dq_is_copied_to_where_kernels_can_not_write(bench: MakeBench, unfit: dict[str, Any]) -> None:
+    made, given = made_of(bench, plans.CAUSAL), operands()
+    dq = FakeArray(given["q"].shape, "float16", **unfit)
+    assert into_dq(made, given, dq).dq is dq
+    written = made.cuda.launches[-1].params["dq"]
+    assert written != dq.pointer and dq.contents == [f"copy of {written}"]
+    assert written in {array.pointer for array in made.framework.released}
+
+
+def test_dq_of_another_shape_is_refused(bench: MakeBench) -> None:
+    made, given = made_of(bench, plans.CAUSAL), operands()
+    with pytest.raises(AttnccError, match="A602"):
+        into_dq(made, given, FakeArray((BATCH, HEADS, Q_LEN + 1, D), "float16"))
 
 
 def test_calls_without_rows_write_zeros_for_keys_alone(bench: MakeBench) -> None:
