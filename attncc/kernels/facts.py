@@ -240,14 +240,14 @@ class ForwardFacts(Facts):
         return 1
 
     @property
-    def out_columns(self) -> str:
-        """The struct that says which columns of the output a lane stores."""
-        return "ColumnsInFours" if self.transposes_values or self.plan.kv_dtype else "ColumnsInPairs"
-
-    @property
     def transposes_values(self) -> bool:
         """Whether V is transposed on its way to P V."""
         return False
+
+    @property
+    def transposing_warps(self) -> int:
+        """How many warps of the kernel do that, where no launch does it ahead."""
+        return 0
 
     @property
     def widen(self) -> str:

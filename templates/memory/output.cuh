@@ -63,35 +63,6 @@ struct ColumnsInPairs {
     }
 };
 
-/// The same, where four fragments may be stored at once: the quad transposes their words, so that each lane has all eight
-/// columns of one. A row of 64 bytes then takes one store of each lane, not two. It takes twice the shuffles.
-struct ColumnsInEights : ColumnsInPairs {
-    static constexpr bool HAS_EIGHTS = true;
-
-    static __device__ __forceinline__ int first_of_eight(int lane) { return lane % 4 * 8; }
-
-    /// The columns that the lane stores of four fragments.
-    template <class Stored>
-    static __device__ __forceinline__ void join(unsigned (&all)[4], const float (&x)[4][2], int lane) {
-        unsigned word[4][1], half[2][2];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) Stored::words(word[i], x[i][0], x[i][1]);
-        const bool odd = lane % 2, upper = lane % 4 / 2;
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {  // of fragments 2 i and 2 i + 1, one from both lanes of a pair
-            const unsigned other = __shfl_xor_sync(~0u, odd ? word[2 * i][0] : word[2 * i + 1][0], 1);
-            half[i][0] = odd ? other : word[2 * i][0];
-            half[i][1] = odd ? word[2 * i + 1][0] : other;
-        }
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const unsigned other = __shfl_xor_sync(~0u, upper ? half[0][i] : half[1][i], 2);
-            all[i] = upper ? other : half[0][i];
-            all[2 + i] = upper ? half[1][i] : other;
-        }
-    }
-};
-
 /// How the lanes of a quad store two fragments where one has the even columns and the next the odd ones: a lane holds four
 /// neighbours already. Of four such fragments, lanes of a pair swap halves, so that each stores eight columns at once.
 struct ColumnsInFours {

@@ -174,9 +174,9 @@ struct Normalizer : RunningMax<M_TILES> {
     }
 
 private:
-    /// By what whole exponent a sum is beyond a quarter of the limit. Whole, so that a largest probability that is a power of two
-    /// stays one, and rounds to itself. A quarter: of 64 rows of normal scores some sum is beyond the limit in 1 of 100 tiles then;
-    /// a half leaves 30 (of 96 keys), no room 80. See docs/notebook/2026-11-e4m3.md.
+    /// By what whole exponent a sum is beyond a quarter of the limit. Whole, so that a largest probability that is a power of
+    /// two stays one, and rounds to itself. A quarter: of 64 rows of normal scores some sum is beyond the limit in 1 or 2 of
+    /// 100 tiles then; a half leaves 30 (of 96 keys), no room 80. See docs/notebook/2026-11-e4m3.md.
     static __device__ __forceinline__ float beyond_room(float sum, float limit) {
         return fmaxf(ceilf(log2_approximate(sum * (4 / limit))), 0.0f);
     }

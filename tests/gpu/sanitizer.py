@@ -237,9 +237,9 @@ def _call_paired(kernel: Kernel) -> None:
 
 def _call_values_ahead(kernel: Kernel, problem: Problem) -> None:
     """As large calls run, for which a launch before transposes V."""
-    share, transposition.SHARE_OF_A_ROW = transposition.SHARE_OF_A_ROW, float("inf")
+    share, transposition.SHARE = transposition.SHARE, float("inf")
     _call(kernel, problem, dtype="e4m3")
-    transposition.SHARE_OF_A_ROW = share
+    transposition.SHARE = share
 
 
 def _report(specs: Sequence[str], launched: set[str]) -> None:

@@ -21,13 +21,14 @@ THREADS = 128
 _BARRIER_BYTES = 8
 
 # On an H200. What it costs: to read and write V, and a launch: 4 us alone, of which half is taken to remain since the
-# kernel begins beside its end (not timed apart). What it brings: a share of the time that products take. That was 5 %
-# for blocks of 192 rows (head dim 128). Each block transposes V, so the share is inverse to a block's rows; at head dim
-# 256, with 128 rows, and at 64, with 256, the lengths from which it pays agree (docs/notebook/2026-11-e4m3.md).
+# kernel begins beside its end (not timed apart). What it brings: a share of the time that products take, by how many
+# warps transpose V for blocks of how many rows. With 2 warps and 128 rows (head dim 256) that was 19 to 26 %, with 3
+# and 192 (head dim 128) 1 to 3 %, as these have time enough: the third power of warps * rows meets both. A mask is
+# taken to leave out half of the keys, as a causal one does. Figures: docs/notebook/2026-11-e4m3.md.
 LAUNCH_SECONDS = 2e-6
 BYTES_A_SECOND = 4e12
 FLOPS = 1e15
-SHARE_OF_A_ROW = 0.05 * 192
+SHARE, OF_WARPS_AND_ROWS, POWER = 0.2, 2 * 128, 3
 
 
 def needed(facts: ForwardFacts) -> tuple[HelperKernel, ...]:
@@ -89,9 +90,12 @@ def may_transpose_ahead(facts: ForwardFacts) -> bool:
 def pays(plan: KernelPlan, problem: Problem) -> bool:
     """Whether V should be transposed ahead. Of a mask it is known how far rows reach at most, not what they keep: so
     never where single tiles are tested; nor of a cache, most of which may be empty."""
-    if not may_transpose_ahead(forward_facts(plan)) or plan.tests_tiles or problem.cached:
+    facts = forward_facts(plan)
+    if not may_transpose_ahead(facts) or plan.tests_tiles or problem.cached:
         return False
     rows = problem.num_heads * problem.total_q
-    products = 2 * rows * reach(plan, problem) * (plan.head_dim + plan.value_head_dim)
+    keys = reach(plan, problem) / (2 if plan.variant.keeps else 1)
+    products = 2 * rows * keys * (plan.head_dim + plan.value_head_dim)
+    share = SHARE * (OF_WARPS_AND_ROWS / (facts.transposing_warps * plan.block_q)) ** POWER
     seconds = LAUNCH_SECONDS + 2 * TransposedValues.of(plan, problem).bytes / BYTES_A_SECOND
-    return SHARE_OF_A_ROW / plan.block_q * products / FLOPS > seconds
+    return share * products / FLOPS > seconds

@@ -68,10 +68,6 @@ class HopperForward(ForwardFacts):
         return self.plan.dtype == "e4m3"
 
     @property
-    def out_columns(self) -> str:
-        return super().out_columns if self.transposes_values else "ColumnsInEights"
-
-    @property
     def row_groups(self) -> int:
         """Into how many groups a block's rows fall, for each of which tiles have lists and info: one for each
         warpgroup, or one for all. One where nothing is masked, and where large tiles are tested, which are seldom EMPTY
@@ -275,6 +271,10 @@ class HopperForward(ForwardFacts):
         return 2 if self.plans_ahead else 1
 
     @property
+    def transposing_warps(self) -> int:
+        return WARPGROUP_WARPS - self.loading_warps
+
+    @property
     def keeps_max_under_masks(self) -> bool:
         """Whether tiles with a mask may keep stale maxima too: it takes registers, of which e4m3 has few."""
         return self.is_low_pressure and self.plan.dtype != "e4m3"
@@ -292,6 +292,12 @@ class HopperForward(ForwardFacts):
         """Whether a warpgroup that has no rows in a block computes none of its tiles, where consumers count these. By
         turns, the other one would wait for it."""
         return self.counts_tiles and not self.ping_pong
+
+    @property
+    def skips_masks(self) -> bool:
+        """Whether a block's first tile takes no mask if it is whole, where warpgroups share tile info. That brought 2 %
+        of the time of 1,024 keys at head dim 256 in 8 bits, nothing at 128, and spills at 64."""
+        return self._is_wide_8_bit
 
     @property
     def finishes_early(self) -> bool:

@@ -27,7 +27,7 @@ def square(length: int, batch: int = 1, kv_heads: int = 16) -> Problem:
     ("lines", "problem", "expected"),
     [
         ("", square(16384), True),
-        ("", square(4096, 4), True),
+        ("", square(4096, 4), False),  # three warps have time for it beside blocks of 192 rows
         ("", square(4096, 4, kv_heads=2), True),  # each tile of V serves eight heads
         ("", square(2048), False),
         ("keep if q_pos >= kv_idx", square(16384), True),
@@ -41,11 +41,12 @@ def test_it_pays_where_a_tile_serves_many_rows(lines: str, problem: Problem, exp
     assert pays(planned(lines), problem) == expected
 
 
-def test_it_pays_sooner_for_blocks_of_fewer_rows() -> None:
-    """Each transposes V for itself."""
-    plan, problem = planned(head_dim=256), Problem(8, 8, 8, 2048, 2048, 256, 256)
+def test_it_pays_sooner_for_fewer_warps_and_rows() -> None:
+    """Two warps transpose V for blocks of 128 rows; a mask may leave out half of their keys."""
+    plan, problem = planned(head_dim=256), Problem(16, 8, 8, 1024, 1024, 256, 256)
     assert pays(plan, problem) and plan.block_q == 128
     assert not pays(replace(plan, block_q=192, warps=12), problem)
+    assert not pays(planned("keep if q_pos >= kv_idx", head_dim=256), problem)
 
 
 def test_tiles() -> None:
