@@ -63,10 +63,9 @@ struct ColumnsInPairs {
     }
 };
 
-/// How the lanes of a quad store two fragments where one has the even columns and the next the odd ones: a lane holds four
-/// neighbours already. Of four such fragments, lanes of a pair swap halves, so that each stores eight columns at once.
+/// How the lanes of a quad store two fragments where one has the even columns and the next the odd ones: a lane holds four neighbours already.
 struct ColumnsInFours {
-    static constexpr bool HAS_EIGHTS = true;
+    static constexpr bool HAS_EIGHTS = false;
 
     template <class Stored>
     static __device__ __forceinline__ int first(int lane) {
@@ -77,6 +76,11 @@ struct ColumnsInFours {
     static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
         if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
     }
+};
+
+/// The same; of four fragments of 16 bits, lanes of a pair swap halves, so that each stores eight neighbours at once.
+struct ColumnsInEights : ColumnsInFours {
+    static constexpr bool HAS_EIGHTS = true;
 
     static __device__ __forceinline__ int first_of_eight(int lane) { return lane % 2 * 16 + lane % 4 / 2 * 8; }
 
