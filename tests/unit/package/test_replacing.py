@@ -264,6 +264,8 @@ def test_plans_that_the_store_would_refuse(tmp_path: Path, monkeypatch: pytest.M
     package, settled, others = _prepared(one("first"))
     monkeypatch.setattr("attncc.schedule.plan_check.SYMBOLS", {})
     package = _prepared(one("first", "keep if q_pos >= kv_idx"))[0]
-    with pytest.raises(AttnccError, match=r"A910(.|\n)*first_forward_.*plan.json(.|\n)*a symbol is none that a plan has"):
+    with pytest.raises(
+        AttnccError, match=r"A910(.|\n)*first_forward_.*plan.json(.|\n)*a symbol is none that a plan has"
+    ):
         list(writer._write_all(package, tmp_path / "generated", settled, others, None))
     assert list(tmp_path.iterdir()) == []
