@@ -15,7 +15,7 @@ from .kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from .kernels.kernel_names import kernel_name
 from .kernels.launched import kernel_names
 from .kernels.over_prefix import over_prefix, prefix_schedule
-from .kernels.registry import backward_facts, kinds, targets_of, tells_rows
+from .kernels.registry import backward_facts, has_own, kinds, targets_of
 from .kernels.settings import loop_set
 from .machine_code import Compiled, append_code, compiled, other_kernels
 from .notebook import shown_while
@@ -78,10 +78,10 @@ class Specification:
 
     def candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
         """The plans that the kernels of forward calls may have: forward, decode if it can be or a schedule asks for it,
-        and 2-D tiles where the mask asks for them. Of a shared prefix those over it and behind it. Of decode calls with
-        many rows that of the kernel for these, if there is one."""
-        if configuration.least_rows:
-            return self._with_rows(configuration, target)
+        and 2-D tiles where the mask asks for them. Of a shared prefix those over it and behind it. Of decode calls
+        that have a kernel of their own that, if there is one."""
+        if configuration.own_kernel:
+            return self._own(configuration, target)
         if configuration.prefixed:
             return self._prefixed(configuration, target)
         builds = (Build(pass_name, target, *configuration) for pass_name in ("forward", "decode"))
@@ -102,13 +102,13 @@ class Specification:
             make_candidates(self.variant, behind, self._schedule_of(behind)),
         )
 
-    def _with_rows(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
-        """Of decode calls with many rows, where these have kernels of their own. What a schedule for decode sets, it
-        sets for all decode calls: they have one kernel then."""
+    def _own(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
+        """Of decode calls that have a kernel of their own. What a schedule for decode sets, it sets for all decode
+        calls: they have one kernel then."""
         build = Build("decode", target, *configuration)
         schedule = self._schedule_of(build)
         sets = schedule is not None and bool(schedule.settings)
-        own = "decode" in self.passes and not sets and tells_rows(build)
+        own = "decode" in self.passes and not sets and has_own(build)
         return (make_candidates(self.variant, build, schedule),) if own else ()
 
     def _of_lengths(self, configuration: Configuration, target: str, passes: Sequence[str]) -> tuple[Candidates, ...]:
@@ -281,7 +281,7 @@ class CompiledStore:
         if configuration.dtype == "fp64":
             return ()
         targets = self._archs or targets_of(configuration.dtype)
-        if not configuration.least_rows:
+        if not configuration.own_kernel:
             return targets
         return tuple(target for target in targets if self._specification.candidates(configuration, target))
 

@@ -64,7 +64,8 @@ class Compiled:
             store.machine_codes(plans)
             return cls(call, backward_plan_for(plans, problem))
         plan = plan_for(store.plans(configuration, target), problem, call.device.multiprocessors)
-        own = (configuration._replace(least_rows=rows) for rows in facts_of(plan).least_rows(problem))
+        kernels = facts_of(plan).own_kernels(problem, call.device.multiprocessors)
+        own = (configuration._replace(**kernel._asdict()) for kernel in kernels)
         found = next((item for item in own if target in store.targets(item)), None)
         return cls(call, plan if found is None else store.plans(found, target)[0])
 

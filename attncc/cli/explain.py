@@ -229,7 +229,7 @@ def _explained(
     from ..kernels.serving import plan_for
     from ..runtime.cuda.device import best_target
     from ..runtime.store.store import Configuration
-    from ..schedule.plan import LEAST_ROWS
+    from ..schedule.plan import OWN_KERNELS
 
     if given["device"] not in DEVICES:
         raise click.UsageError(f"--device {given['device']} is not one of {', '.join(DEVICES)}")
@@ -255,11 +255,15 @@ def _explained(
     plan = plan_for([item.first for item in kernels], problem, device.multiprocessors)
     beside: list[KernelPlan] = []
     if plan.pass_name == "decode":
-        rows = facts_of(plan).least_rows(problem)
-        own = [specification.candidates(configuration._replace(least_rows=least), target) for least in LEAST_ROWS]
-        kernels += tuple(item for found in own for item in found)
-        beside = [plan, *(item.first for found in own for item in found)]
-        plan = max((item for item in beside if item.least_rows in (0, *rows)), key=lambda item: item.least_rows)
+        own = {
+            kernel: found
+            for kernel in OWN_KERNELS
+            for found in specification.candidates(configuration._replace(**kernel._asdict()), target)
+        }
+        kernels += tuple(own.values())
+        beside = [plan, *(found.first for found in own.values())]
+        faster = facts_of(plan).own_kernels(problem, device.multiprocessors)
+        plan = next((own[kernel].first for kernel in faster if kernel in own), plan)
         beside.remove(plan)
     resources: Resources | str | None = None
     if given["compiles"]:
@@ -396,8 +400,8 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
     )
     yield f"its calls      {facts_of(plan).calls}"
     for other in explained.beside:
-        rows = facts_of(other).calls if other.least_rows else "decode calls with fewer rows"
-        yield f"another one    for {rows}: {kernel_name(other)}"
+        served = facts_of(other).calls if other.least_rows or other.lone else "other decode calls"
+        yield f"another one    for {served}: {kernel_name(other)}"
     if plan.lengths is not None:
         yield "lengths        {:,} to {:,} keys: the schedule is for these".format(*plan.lengths)
     for names, own, columns in explained.filled:

@@ -105,8 +105,8 @@ def _plans(kernel: TunedKernel, work: Work, device: Device) -> list[KernelPlan]:
     store.machine_codes(plans)
     if not work.is_backward:
         serving = plan_for(plans, work.problem, device.multiprocessors)
-        for rows in facts_of(serving).least_rows(work.problem):
-            own = configuration._replace(least_rows=rows)
+        for found in facts_of(serving).own_kernels(work.problem, device.multiprocessors):
+            own = configuration._replace(**found._asdict())
             if target in store.targets(own):
                 store.machine_codes(store.plans(own, target))
                 return list(store.plans(own, target))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from .. import ir
 from ..problem import Problem
-from ..schedule.plan import FRAGMENT, KernelPlan
+from ..schedule.plan import FRAGMENT, KernelPlan, OwnKernel
 from ..schedule.target import TARGETS
 from .parameters import (
     ELEMENT_TYPES,
@@ -165,8 +165,8 @@ class Facts(ABC):
         """Whether a forward kernel takes less time for a call that a decode kernel serves."""
         return False
 
-    def least_rows(self, problem: Problem) -> tuple[int, ...]:
-        """`Build.least_rows` of kernels that are faster for a call of the plan's, where there are any; best first."""
+    def own_kernels(self, problem: Problem, multiprocessors: int) -> tuple[OwnKernel, ...]:
+        """Those that are faster for a call of the plan's, where there are any; best first."""
         return ()
 
     def fits_pages(self, problem: Problem) -> bool:

@@ -71,8 +71,8 @@ class Family(ABC):
         """Whether its thread blocks wait for the kernel ahead by themselves (`KernelPlan.begins_early`)."""
         return False
 
-    def tells_rows(self, build: Build) -> bool:
-        """Whether calls with `build.least_rows` rows and more have a kernel of their own (`Facts.least_rows`)."""
+    def has_own(self, build: Build) -> bool:
+        """Whether what `OwnKernel` tells of a build has a kernel of its own (`Facts.own_kernels`)."""
         return False
 
     def short_lengths(self, asked: Asked) -> tuple[int, int] | None:

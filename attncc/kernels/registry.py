@@ -59,10 +59,10 @@ def targets_of(dtype: str, pass_name: str = "forward") -> tuple[str, ...]:
     return tuple(build.target for build in builds if kinds(build, "q_outer"))
 
 
-def tells_rows(build: Build) -> bool:
-    """Whether calls with `build.least_rows` rows and more have a kernel of their own."""
+def has_own(build: Build) -> bool:
+    """Whether what `OwnKernel` tells of a build has a kernel of its own."""
     family = next((find(kind, build.pass_name) for kind in kinds(build, "q_outer")), None)
-    return family is not None and family.tells_rows(build)
+    return family is not None and family.has_own(build)
 
 
 def family_of(plan: KernelPlan) -> Family:

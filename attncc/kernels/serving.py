@@ -17,11 +17,11 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int
     little more than keys and values, and their splits fill the GPU. Decode too where the forward kernel would leave
     most of so many multiprocessors idle. Else 2-D tiles where the lengths fit the grid. Decode, again, for pages that
     the forward kernel can't load. Of calls whose sequences share a prefix the plan of the launch behind it.
-    Plans for so many rows run what they are asked for (`Facts.least_rows`).
+    Own kernels of some decode calls run what they are asked for (`Facts.own_kernels`).
     """
     if plans[0].prefixed:
         return behind_prefix(plans)
-    if plans[0].least_rows:
+    if plans[0].least_rows or plans[0].lone:
         return plans[0]
     plans = at_length(plans, problem)
     others = [] if facts_of(plans[0]).takes_few_rows(problem) else plans[1:]

@@ -21,7 +21,7 @@ from ..problem.shared_prefix import may_share
 from ..quoting import json_text
 from ..runtime.store.package_store import PLAN_SUFFIX
 from ..runtime.store.store import Configuration
-from ..schedule.plan import BACKWARD_PASSES, LEAST_ROWS, KernelPlan
+from ..schedule.plan import BACKWARD_PASSES, OWN_KERNELS, KernelPlan, OwnKernel
 from ..schedule.plan_json import to_json
 from ..semantics.constants import checked_defines
 from ..semantics.load import load
@@ -149,8 +149,8 @@ def _package(
     own = (item for item in configurations if not item.prefixed or may_share(item.signature(variant)))
     wanted = list(product(dict.fromkeys(own), dict.fromkeys(archs)))
     found = [
-        specification.candidates(configuration._replace(least_rows=rows), target)
-        for (configuration, target), rows in product(wanted, (0, *LEAST_ROWS))
+        specification.candidates(configuration._replace(**own._asdict()), target)
+        for (configuration, target), own in product(wanted, (OwnKernel(), *OWN_KERNELS))
     ]
     if backward or any(schedule.pass_name in BACKWARD_PASSES for schedule in specification.schedules):
         dense = [(configuration, target) for configuration, target in wanted if not configuration.serves_caches]

@@ -75,8 +75,6 @@ class Choice:
     low_register: bool = False  # backward: saves registers at the cost of time (few_registers.cuh)
     # decode: keys of a tile that a warp works on at once; 0: as many as one query asks for
     keys_at_once: int = field(default=0, metadata={OPTIONAL: True})
-    # decode: tiles of keys that the warps of a thread block share at once
-    tiles_at_once: int = field(default=1, metadata={OPTIONAL: True})
 
 
 KNOBS: dict[str, Knob] = {item.name: item.metadata[_KNOB] for item in fields(Choice) if _KNOB in item.metadata}

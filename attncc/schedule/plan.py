@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..analysis.grid_2d import Grid2D
 from ..analysis.rules import TileRules
@@ -34,6 +35,16 @@ FRAGMENT = 16  # rows, or columns, of a tensor core's fragment: head dims are pa
 LEAST_ROWS = (FRAGMENT + 1, 2 * FRAGMENT + 1)
 
 
+class OwnKernel(NamedTuple):
+    """What tells decode calls that have a kernel of their own: fields of `Build`."""
+
+    least_rows: int = 0
+    lone: bool = False
+
+
+OWN_KERNELS = tuple(OwnKernel(rows, lone) for lone in (False, True) for rows in (0, *LEAST_ROWS) if rows or lone)
+
+
 def stored(head_dim: int, element_bytes: int) -> int:
     """The columns of rows as kernels read and write them: rows of other head dims are filled up with zeros."""
     step = max(HEAD_DIM_STEP, ROW_STEP_BYTES // element_bytes)
@@ -58,6 +69,7 @@ class Build:
     kv_dtype: str | None = None  # of k and v, a name of KV_DTYPES, where that isn't q's
     prefixed: bool = False  # of calls whose sequences share a prefix: `forward` over it, `decode` behind it
     least_rows: int = 0  # of decode calls that have a kernel of their own, one of LEAST_ROWS; 0: all others
+    lone: bool = False  # of dense decode calls for which one thread block fills a multiprocessor
     lengths: tuple[int, int] | None = None  # keys of the calls that it serves, both ends included; None: all others
 
     @property
@@ -99,6 +111,8 @@ class KernelPlan(Choice):
     prefixed: bool = field(default=False, metadata={OPTIONAL: True})
     # Of decode calls that have a kernel of their own, one of LEAST_ROWS; 0: of all others.
     least_rows: int = field(default=0, metadata={OPTIONAL: True})
+    # Of dense decode calls for which one thread block fills a multiprocessor.
+    lone: bool = field(default=False, metadata={OPTIONAL: True})
     # Thread blocks find their run while the kernel ahead on the stream is at work, and wait for it by themselves
     # (kernel_ahead.cuh). Then, and only then, launches say so to the driver.
     begins_early: bool = field(default=False, metadata={OPTIONAL: True})
@@ -110,7 +124,8 @@ class KernelPlan(Choice):
     def build(self) -> Build:
         dims = self.head_dim, self.value_head_dim
         asked = self.pass_name, self.target, self.dtype
-        return Build(*asked, *dims, self.paged, self.kv_dtype, self.prefixed, self.least_rows, self.lengths)
+        own, lengths = (self.least_rows, self.lone), self.lengths
+        return Build(*asked, *dims, self.paged, self.kv_dtype, self.prefixed, *own, lengths)
 
     @property
     def knobs(self) -> dict[str, int | str | None]:
@@ -193,5 +208,4 @@ class KernelPlan(Choice):
         """`hopper 128 x 64, 8 warps, 4 stages`: what distinguishes plans of one kernel."""
         more = ", low register" if self.low_register else ""
         more += f", {self.keys_at_once} keys at once" if self.keys_at_once else ""
-        more += f", {self.tiles_at_once} tiles at once" if self.tiles_at_once > 1 else ""
         return f"{self.family} {self.block_q} x {self.block_kv}, {self.warps} warps, {self.stages} stages{more}"

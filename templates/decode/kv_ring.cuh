@@ -2,13 +2,12 @@
 #include "tiles/tiles.cuh"
 
 /// The tiles of a range (see LiveTiles), loaded into a ring of STAGES places while earlier ones are worked on, by all threads of the
-/// block, which must make the same calls. AT_ONCE of them are in hand at once, by which STAGES can be divided. A tile is made of CHUNKS chunks, each as long as a warp works on at once: those of K, then
+/// block, which must make the same calls. A tile is made of CHUNKS chunks, each as long as a warp works on at once: those of K, then
 /// those of V. Nothing beyond the last key is read: zeros take its place. `copies_landed()`: landed.cuh, landed_for_wgmma.cuh.
-template <int STAGES, int AT_ONCE, int CHUNKS, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class AnyRows,
+template <int STAGES, int CHUNKS, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class AnyRows,
           class Tiles>
 struct KvRing {
-    static constexpr int AHEAD = STAGES - AT_ONCE, FIRST = AHEAD == 0 ? AT_ONCE : AHEAD;
-    static constexpr int PENDING = AHEAD == 0 ? 0 : AHEAD / AT_ONCE - 1;  // groups of copies, of AT_ONCE tiles each
+    static constexpr int AHEAD = STAGES - 1;
     static constexpr int STAGE_BYTES = CHUNKS * (KTile::BYTES + VTile::BYTES);
 
     struct Order {
@@ -18,77 +17,61 @@ struct KvRing {
     const AnyRows& rows;
     Tiles& tiles;
     unsigned buffers;
-    int place = 0;       // of the first tile in hand
-    Tile queue[STAGES];  // the tiles in hand, and those ahead of them
+    int place = 0;       // of the tile in hand
+    Tile queue[STAGES];  // the tile in hand, and those ahead of it
 
     /// Starts to load the first tiles. `load_beside` issues copies of the caller, which come with the first tile.
     template <class LoadBeside>
     __device__ __forceinline__ KvRing(const AnyRows& rows, Tiles& tiles, unsigned buffers, LoadBeside load_beside)
         : rows(rows), tiles(tiles), buffers(buffers) {
 #pragma unroll 1
-        for (int i = 0; i < FIRST; ++i) {
-            shift(FIRST, 1);
-            Tile& next = queue[FIRST - 1];
+        for (int i = 0; i < max(AHEAD, 1); ++i) {
+            shift(max(AHEAD, 1));
+            Tile& next = queue[max(AHEAD, 1) - 1];
             next = tiles.advance();
             if (i == 0) await_kernel_ahead();
             if (AHEAD > 0) load(next, i);
             if (i == 0) load_beside();
-            if (AT_ONCE == 1 || i % AT_ONCE == AT_ONCE - 1) copy_commit();
+            copy_commit();
         }
     }
 
     __device__ __forceinline__ bool live() const { return queue[0].kind != EMPTY; }
-    /// One of the tiles in hand; EMPTY if there are fewer.
-    __device__ __forceinline__ Tile tile(int number) const {
-        Tile found = queue[0];
-#pragma unroll
-        for (int i = 1; i < AT_ONCE; ++i) found = number == i ? queue[i] : found;
-        return found;
-    }
+    __device__ __forceinline__ Tile tile() const { return queue[0]; }
+    __device__ __forceinline__ unsigned keys(int chunk) const { return buffers + place * STAGE_BYTES + chunk * KTile::BYTES; }
 
-    __device__ __forceinline__ unsigned keys(int number, int chunk) const {
-        return buffers + (place + number) * STAGE_BYTES + chunk * KTile::BYTES;
-    }
-
-    __device__ __forceinline__ unsigned values(int number, int chunk) const {
-        return buffers + (place + number) * STAGE_BYTES + CHUNKS * KTile::BYTES + chunk * VTile::BYTES;
+    __device__ __forceinline__ unsigned values(int chunk) const {
+        return buffers + place * STAGE_BYTES + CHUNKS * KTile::BYTES + chunk * VTile::BYTES;
     }
 
     /// Returns when the caller's own copies are in shared memory, and the first tile, if some are loaded ahead.
     __device__ __forceinline__ void wait_first() const {
-        copy_wait<PENDING>();
+        copy_wait<AHEAD == 0 ? 0 : AHEAD - 1>();
         copies_landed();
         __syncthreads();
     }
 
-    /// Returns when the tiles in hand are in shared memory. Then all warps have left those before them: what takes their places
+    /// Returns when the tile in hand is in shared memory. Then all warps have left the tile before it: what takes its place
     /// is asked for.
     __device__ __forceinline__ void wait() {
         if (AHEAD == 0) {
             __syncthreads();
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) load(queue[i], i);
+            load(queue[0], 0);
             copy_commit();
         }
-        copy_wait<PENDING>();
+        copy_wait<AHEAD == 0 ? 0 : AHEAD - 1>();
         copies_landed();
         __syncthreads();
         if (AHEAD == 0) return;
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i) {
-            queue[AHEAD + i] = tiles.advance();
-            load(queue[AHEAD + i], (place == 0 ? AHEAD : place - AT_ONCE) + i);
-        }
+        queue[AHEAD] = tiles.advance();
+        load(queue[AHEAD], place == 0 ? AHEAD : place - 1);
         copy_commit();
     }
 
     __device__ __forceinline__ void step() {
-        if (AHEAD == 0) {
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) queue[i] = tiles.advance();
-        }
-        shift(STAGES, AT_ONCE);
-        place = place == AHEAD ? 0 : place + AT_ONCE;
+        if (AHEAD == 0) queue[0] = tiles.advance();
+        shift(STAGES);
+        place = place == AHEAD ? 0 : place + 1;
     }
 
     /// Returns when nothing is on its way to the ring, and all warps have left it.
@@ -98,9 +81,9 @@ struct KvRing {
     }
 
 private:
-    __device__ __forceinline__ void shift(int count, int by) {
+    __device__ __forceinline__ void shift(int count) {
 #pragma unroll
-        for (int i = by; i < count; ++i) queue[i - by] = queue[i];
+        for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
     }
 
     __device__ __forceinline__ void load(const Tile& tile, int target) const {

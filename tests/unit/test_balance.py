@@ -70,7 +70,7 @@ def test_equal_heads_are_cut_each_by_itself(q_len: int) -> None:
 
 @pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 def test_equal_heads_stay_whole_where_runs_have_several() -> None:
-    """Five tiles for each of ten heads: four thread blocks have three heads, or one. Equal runs would have 12.5 tiles."""
+    """Five tiles for each of ten heads: four thread blocks have three heads, or one. Equal runs have 12.5 tiles."""
     plan, device = plan_of("attn 1\nvariant full {\n}\n"), replace(DEVICES["a100"], multiprocessors=4)
     lengths = np.int32([310] * 5)
     call = Call(*qkv(plan, (5, 4, 1), (5, 2, 310)), kv_lens=lengths)

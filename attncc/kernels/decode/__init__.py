@@ -13,7 +13,7 @@ from ...schedule.target import TARGETS
 from ..family import Asked, Family, Settings, Tiles, Where
 from ..helpers import min_max_table
 from ..portable.lacks import lacks
-from .facts import Decode, is_timed, keys_of_many_rows
+from .facts import LONE_KEYS, Decode, is_timed, keys_of_many_rows
 
 
 class DecodeFamily(Family):
@@ -31,12 +31,14 @@ class DecodeFamily(Family):
         is there: such kernels begin when that is so."""
         return TARGETS[build.target].dependent_launch and not variant.inputs and variant.dropout is None
 
-    def tells_rows(self, build: Build) -> bool:
+    def has_own(self, build: Build) -> bool:
         """Where that was timed, and fewer rows don't have the same kernel."""
         from ..portable.tiles import tiles
 
-        if not TARGETS[build.target].many_rows or not is_timed(build):
+        if not is_timed(build):
             return False
+        if build.lone:
+            return build.least_rows == 0
         tile = tiles({}, build).choices[0]
         before = [keys_of_many_rows(tile, least) for least in LEAST_ROWS if least < build.least_rows]
         return keys_of_many_rows(tile, build.least_rows) not in (*before, [])
@@ -50,11 +52,14 @@ class DecodeFamily(Family):
         return tiles(settings, build)
 
     def begin(self, asked: Asked) -> Iterator[Choice]:
-        """For many rows the usual tile with more keys at once, else, where that spills, the usual kernel."""
+        """For many rows the usual tile with more keys at once, for one thread block a multiprocessor one with more
+        keys; else, where that spills, the usual kernel."""
         from ..portable.tiles import begin
 
         found = begin(self, asked)
-        if asked.build.least_rows:
+        if asked.build.lone:
+            yield self.tiles({"block_kv": LONE_KEYS, **asked.settings}, asked.build).choices[0]
+        elif asked.build.least_rows:
             first = next(found)
             yield from (replace(first, keys_at_once=keys) for keys in keys_of_many_rows(first, asked.build.least_rows))
             yield first

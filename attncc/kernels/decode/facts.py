@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ... import ir
 from ...problem import Problem
 from ...schedule.choice import MAX_SPLITS, Choice
-from ...schedule.plan import FRAGMENT, LEAST_ROWS, Build
+from ...schedule.plan import FRAGMENT, LEAST_ROWS, Build, OwnKernel
 from ...schedule.target import TARGETS
 from ..facts import IDLE_SHARE, SPLIT_KEYS
 from ..parameters import (
@@ -34,9 +34,12 @@ MOST_BLOCKS = 512  # of a launch: each has a counter
 # `_MERGED_ROWS` of 16 and 32 differ by 0.3 us at most; another number of pieces was not timed.
 _MERGED_ROWS = 24  # of one part, which a thread block merges in the time that a tile takes
 _MOST_PIECES = 8  # of an item's rows, merged by a thread block each: MOST of `MergePieces` (merge_pieces.cuh)
+# One thread block a multiprocessor, timed at head dim 128 beside two (docs/notebook/2026-11-decode.md).
+LONE_KEYS = 128  # of its tiles
+_BUSY = 15 / 16  # of the multiprocessors have a head, at least: a guess; 128 of 132 were timed
+_MANY_KEYS = 4096  # of a head, at least: a guess between 8192, which won 2 to 4 %, and 1024, which lost 2 %
 _LEAST_RUN = 2  # tiles: LEAST of `HeadRuns` (head_runs.cuh)
 _SHORT_RUN = 16  # tiles of one row: up to here, one thread block a multiprocessor reads as fast as two
-_ALL_RUNS = 2**20  # tiles: where one thread block fills a multiprocessor
 _SHORT_RUN_ROWS = 2  # that make that one tile longer: the more there are to merge, the fewer parts there should be
 # Tiles, in the time that a run takes to begin with another head: 2.7 us where a tile of 64 keys took 0.7, on one H200
 # at head dim 128 (docs/notebook/2026-11-serving.md): of other head dims and GPUs a guess, which changes times, not
@@ -49,9 +52,15 @@ _ROW_PADDING = 8  # floats, of a row of O in shared memory: as in `MergeRoom` (m
 
 
 def is_timed(build: Build) -> bool:
-    """Whether what was timed, 16 bits at head dims 64 and 128 without pages or prefixes, tells of such kernels."""
-    narrow = max(build.padded_head_dims) <= 128 and build.element_bytes == 2
-    return narrow and not build.paged and build.kv_dtype is None and not build.prefixed
+    """Whether what was timed tells of such a build with an own kernel, or of copies by `evict_first`."""
+    if build.prefixed or build.element_bytes != 2 or not TARGETS[build.target].many_rows:
+        return False
+    narrow = max(build.padded_head_dims) <= 128
+    if build.lone:
+        return build.padded_head_dims == (128, 128) and not build.paged and build.kv_dtype is None
+    if build.kv_dtype is not None:
+        return narrow and build.kv_dtype == "e4m3"
+    return narrow or build.padded_head_dims == (256, 256)
 
 
 def keys_of_one_query(tile: Choice) -> int:
@@ -94,6 +103,8 @@ class LaidOut(NamedTuple):
 class Decode(PortableForward):
     """Of a plan of the pass `decode`."""
 
+    most_read_once = 0  # `least_rows` of kernels that read keys once
+
     @property
     def template(self) -> str:
         return "decode/decode.cu.j2"
@@ -102,15 +113,33 @@ class Decode(PortableForward):
         """Where one tile holds all rows."""
         return problem.rows * self.row_heads(problem) <= self.plan.block_q
 
-    def least_rows(self, problem: Problem) -> tuple[int, ...]:
+    def own_kernels(self, problem: Problem, multiprocessors: int) -> tuple[OwnKernel, ...]:
         """Where no schedule is for these lengths: that settles the kernel."""
-        rows = problem.rows * self.row_heads(problem) if self.plan.lengths is None else 0
-        return tuple(least for least in reversed(LEAST_ROWS) if least <= rows)
+        if self.plan.lengths is not None:
+            return ()
+        rows = problem.rows * self.row_heads(problem)
+        many = [least for least in reversed(LEAST_ROWS) if least <= rows]
+        lone = [OwnKernel(min(many, default=0), lone=True)] if self._is_lone(problem, multiprocessors) else []
+        return (*lone, *map(OwnKernel, many))
+
+    def _is_lone(self, problem: Problem, multiprocessors: int) -> bool:
+        """Whether one thread block a multiprocessor, with tiles of more keys, is faster than two: where all heads have
+        the same keys, and either each multiprocessor has a head, of which nothing is merged then, or there are many
+        rows to merge, in half as many parts. Ragged batches lost up to a fifth: one block alone waits where it goes on
+        to another head."""
+        items = self.items(problem)
+        if problem.varies or self.q_blocks(problem) > 1 or items > multiprocessors:
+            return False
+        one_each = _BUSY * multiprocessors <= items and problem.kv_len >= _MANY_KEYS
+        return one_each or problem.rows * self.row_heads(problem) >= LEAST_ROWS[-1]
 
     @property
     def calls(self) -> str:
         if self.plan.prefixed:
             return "those with shared_prefix: over each sequence's own keys, and merges both"
+        if self.plan.lone:
+            rows = f", of {self.plan.least_rows} rows and more" if self.plan.least_rows else ""
+            return f"dense decode calls with a key head for each multiprocessor, or many rows of fewer heads{rows}"
         if self.plan.least_rows:
             return (
                 f"decode calls with {self.plan.least_rows} rows and more (queries times the query heads of a key head)"
@@ -201,8 +230,11 @@ class Decode(PortableForward):
 
     @property
     def reads_once(self) -> bool:
-        """Of few rows, whose calls the memory limits; with many some lost 0.3 %. Where that was timed."""
-        return TARGETS[self.plan.target].evicts_first and is_timed(self.plan.build) and not self.plan.least_rows
+        """Of few rows, whose calls the memory limits; with many some lost 0.3 to 3 %. Where that was timed. Scales of
+        pages are an exception: with them that was an illegal instruction (ptxas 13.0)."""
+        plan, wide = self.plan, max(self.plan.build.padded_head_dims) > 128
+        able = TARGETS[plan.target].evicts_first and is_timed(plan.build) and not wide
+        return able and plan.least_rows <= self.most_read_once and not (plan.paged and plan.kv_dtype)
 
     # ------------------------------------------------------------ shared memory
 
@@ -251,10 +283,7 @@ class Decode(PortableForward):
 
     def _short_run(self, rows: int) -> int:
         """Tiles of a multiprocessor up to which one thread block is as fast as two. With many rows two are faster
-        as soon as each has the tiles that are on their way at once; that was timed for tiles of 64 keys. There are
-        never two of those that have several tiles at once, which fill shared memory."""
-        if self.plan.tiles_at_once > 1:
-            return _ALL_RUNS
+        as soon as each has the tiles that are on their way at once; that was timed for tiles of 64 keys."""
         if self.plan.least_rows and self.plan.block_kv <= 64:
             return 2 * _LEAST_RUN
         return _SHORT_RUN + rows // _SHORT_RUN_ROWS
@@ -271,7 +300,11 @@ class Decode(PortableForward):
             each, may_have = tiles // heads, size + _AGAIN // (1 if short else 2)
             if heads > count:
                 whole = -(-heads // count) * each
-                return Runs(whole, 0, tiles, -(-tiles // whole), 1) if whole <= may_have else Runs(size, longer, tiles, count, 1)
+                return (
+                    Runs(whole, 0, tiles, -(-tiles // whole), 1)
+                    if whole <= may_have
+                    else Runs(size, longer, tiles, count, 1)
+                )
             longest = max(-(-each // (count // heads)), min(each, _LEAST_RUN) if short else 1)
             if longest <= may_have:
                 return Runs(longest, 0, each, -(-each // longest), heads)

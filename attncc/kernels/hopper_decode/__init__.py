@@ -11,6 +11,7 @@ from ...diagnostics import Diagnostic
 from ...schedule.choice import Choice
 from ...schedule.plan import LEAST_ROWS, Build, KernelPlan
 from ..decode import DecodeFamily
+from ..decode.facts import is_timed
 from ..family import Asked, Settings, Tiles, Where
 from ..hopper.lacks import lacks
 from ..hopper.panels import PANEL_COLUMNS
@@ -23,13 +24,18 @@ class HopperDecodeFamily(DecodeFamily):
             return found
         if not build.least_rows:
             return "calls of few rows: a warpgroup multiplies 64, of which few queries leave most empty"
+        if max(build.padded_head_dims) <= PANEL_COLUMNS and build.least_rows < LEAST_ROWS[-1]:
+            return f"calls of fewer than {LEAST_ROWS[-1]} rows at head dims up to {PANEL_COLUMNS}: they took longer"
         if build.head_dim % PANEL_COLUMNS or build.value_head_dim % PANEL_COLUMNS:
             return f"head dims that are no multiples of {PANEL_COLUMNS}: wgmma reads whole panels of shared memory"
         return None
 
-    def tells_rows(self, build: Build) -> bool:
-        """One kernel for all of them: the products of 64 rows take as long as those of 17."""
-        return build.least_rows == LEAST_ROWS[0] and super().tells_rows(build)
+    def has_own(self, build: Build) -> bool:
+        """Of one thread block a multiprocessor one kernel. Else those for 17 rows and 33 differ where one reads keys
+        once (`Decode.reads_once`); at head dims up to 64 there is that for 33 alone, above 128 that for 17."""
+        if build.lone or max(build.padded_head_dims) > 128:
+            return is_timed(build) and build.least_rows == LEAST_ROWS[0]
+        return is_timed(build)
 
     def facts(self, plan: KernelPlan) -> HopperDecode:
         return HopperDecode(plan)

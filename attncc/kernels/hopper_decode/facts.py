@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...schedule.plan import FRAGMENT
+from ...schedule.plan import FRAGMENT, LEAST_ROWS
 from ..decode.facts import Decode
 from ..hopper.panels import STEP, WARPGROUP_WARPS
 from ..products import Product
@@ -10,6 +10,13 @@ from ..products import Product
 
 class HopperDecode(Decode):
     """Of a plan of the pass `decode`."""
+
+    most_read_once = LEAST_ROWS[0]
+
+    @property
+    def reads_once(self) -> bool:
+        """Not with one thread block a multiprocessor, either: that lost 1 %."""
+        return super().reads_once and not self.plan.lone
 
     @property
     def row_warps(self) -> str:
@@ -25,8 +32,8 @@ class HopperDecode(Decode):
 
     @property
     def warp_keys(self) -> int:
-        """Each warpgroup has a tile of its own."""
-        return self.plan.block_kv
+        """Each warpgroup has its own."""
+        return self.plan.block_kv // (self.plan.warps // WARPGROUP_WARPS)
 
     @property
     def products(self) -> dict[str, Product]:

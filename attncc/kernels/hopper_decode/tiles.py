@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ...schedule.plan import Build
 from ...schedule.target import TARGETS
+from ..decode.facts import LONE_KEYS
 from ..family import Settings, Tiles
 from ..hopper.panels import WARPGROUP_ROWS, WARPGROUP_WARPS
 from ..portable.shared import forward_parts
@@ -15,7 +16,7 @@ from ..shared import shared_bytes
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A tile of block_q x block_kv; `warps` warps work on tiles, a warpgroup on one each; `stages` are in flight."""
+    """A tile of block_q x block_kv; `warps` warps share the keys of a tile by warpgroups; `stages` are in flight."""
 
     block_q: int
     block_kv: int
@@ -23,15 +24,15 @@ class Tile:
     stages: int
 
 
-# One thread block a multiprocessor, whose shared memory it fills at head dim 128.
-_TILE = Tile(WARPGROUP_ROWS, 64, 2 * WARPGROUP_WARPS, 6)
+# Two of these, at head dim 128, fill a multiprocessor's shared memory, as those of `decode` do.
+_TILE = Tile(WARPGROUP_ROWS, 64, WARPGROUP_WARPS, 3)
 _NARROW = replace(_TILE, block_kv=128)  # of head dims up to 64: as many bytes
+_LONE = replace(_TILE, block_kv=LONE_KEYS, warps=2 * WARPGROUP_WARPS)  # a warpgroup has half of the keys
 
 
 def tiles(settings: Settings, build: Build) -> Tiles:
     """The one that there is, with as many stages as fit."""
-    tile = _NARROW if max(build.padded_head_dims) <= 64 else _TILE
-    warpgroups = tile.warps // WARPGROUP_WARPS
-    while tile.stages > warpgroups and shared_bytes(forward_parts(tile, build)) > TARGETS[build.target].shared_bytes:
-        tile = replace(tile, stages=tile.stages - warpgroups)
-    return Tiles([replace(choice(settings, build, "hopper", tile), tiles_at_once=warpgroups)], 1)
+    tile = _LONE if build.lone else _NARROW if max(build.padded_head_dims) <= 64 else _TILE
+    while tile.stages > 1 and shared_bytes(forward_parts(tile, build)) > TARGETS[build.target].shared_bytes:
+        tile = replace(tile, stages=tile.stages - 1)
+    return Tiles([choice(settings, build, "hopper", tile)], 1)

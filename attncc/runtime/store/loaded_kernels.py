@@ -9,7 +9,7 @@ from ...kernels.parameters import HINT_PIECES, input_prepasses
 from ...kernels.registry import facts_of
 from ...kernels.serving import plan_for
 from ...problem import Problem
-from ...schedule.plan import KernelPlan
+from ...schedule.plan import KernelPlan, OwnKernel
 from ...schedule.target import TARGETS
 from ..call.steps import ParamsLayout
 from ..cuda.counters import Counters
@@ -78,11 +78,11 @@ class KernelLoader:
         self._loaded: dict[tuple[Configuration, int], LoadedKernels] = {}
 
     def serving(self, configuration: Configuration, ordinal: int, problem: Problem) -> LoadedKernels:
-        """What runs a call of these sizes: of decode calls with many rows a kernel of their own, where there is one.
-        The first of these compiles and loads it. AttnccError as `of`."""
+        """What runs a call of these sizes: of some decode calls a kernel of their own, where there is one. The first of
+        these compiles and loads it. AttnccError as `of`."""
         kernels = self.of(configuration, ordinal)
-        for rows in facts_of(kernels.plan(problem)).least_rows(problem):
-            own = configuration._replace(least_rows=rows)
+        for kernel in facts_of(kernels.plan(problem)).own_kernels(problem, kernels.device.multiprocessors):
+            own = configuration._replace(**kernel._asdict())
             if kernels.target in self._store.targets(own):
                 return self.of(own, ordinal)
         return kernels
@@ -106,8 +106,8 @@ class KernelLoader:
     def load(self, ordinal: int) -> None:
         """Loads all kernels that are ready on a GPU now, as first calls would. Caches have no backward kernels."""
         for configuration in self._store.configurations if self._backward else self._store.ready:
-            kernels = self.of(configuration._replace(least_rows=0), ordinal)
-            if configuration.least_rows and kernels.target in self._store.targets(configuration):
+            kernels = self.of(configuration._replace(**OwnKernel()._asdict()), ordinal)
+            if configuration.own_kernel and kernels.target in self._store.targets(configuration):
                 self.of(configuration, ordinal)
 
 

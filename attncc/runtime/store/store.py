@@ -21,12 +21,18 @@ class Configuration(NamedTuple):
     paged: bool = False  # k and v are pools of pages
     kv_dtype: str | None = None  # of a cache of 8 bits: e4m3 | int8
     prefixed: bool = False  # sequences share a prefix (`shared_prefix=`)
-    least_rows: int = 0  # of decode calls that have a kernel of their own
+    least_rows: int = 0  # of decode calls that have a kernel of their own (`OwnKernel`)
+    lone: bool = False  # the same
 
     @property
     def serves_caches(self) -> bool:
         """Whether it is for calls over certain caches alone, or for some of those with few queries."""
-        return self.paged or self.kv_dtype is not None or self.prefixed or self.least_rows > 0
+        return self.paged or self.kv_dtype is not None or self.prefixed or self.own_kernel
+
+    @property
+    def own_kernel(self) -> bool:
+        """Whether it is for some decode calls alone."""
+        return self.least_rows > 0 or self.lone
 
     @property
     def name(self) -> str:
@@ -67,10 +73,10 @@ class KernelStore(Protocol):
         compiled when it is first called, `configurations`."""
 
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
-        """The targets that machine code exists for, or can be made for. With `least_rows` those with such a kernel."""
+        """The targets that machine code exists for, or can be made for. Of an own kernel those that have it."""
 
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
-        """The plan of the forward pass, and after it that of decode where there is one; with `least_rows` one alone.
+        """The plan of the forward pass, and after it that of decode where there is one; of an own kernel that alone.
 
         `target` None: the plans that the CPU executor walks.
         """

@@ -38,9 +38,9 @@ ROOM = 260  # of each sequence, keys
 LENGTHS = (ROOM, 131, 1, 0)
 
 
-def warpgroups(plan: KernelPlan, count: int = 2, stages: int = 6) -> KernelPlan:
-    """The kernel for many rows in place of a decode kernel, of so many warpgroups."""
-    tile: dict[str, Any] = {"block_q": 64, "block_kv": 64, "warps": 4 * count, "stages": stages, "tiles_at_once": count}
+def warpgroups(plan: KernelPlan, count: int = 1, stages: int = 3) -> KernelPlan:
+    """The kernel for many rows in place of a decode kernel, with so many warpgroups, of 64 keys of a tile each."""
+    tile: dict[str, Any] = {"block_q": 64, "block_kv": 64 * count, "warps": 4 * count, "stages": stages}
     own = replace(plan, family="hopper", least_rows=17, keys_at_once=0, **tile)
     return replace(own, rules=analyse(own.variant, own.block_q, own.block_kv))
 

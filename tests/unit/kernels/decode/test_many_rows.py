@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from attncc.problem import Problem
 from attncc.runtime.store.loaded_kernels import KernelLoader
 from attncc.runtime.store.package_store import PackageStore
 from attncc.runtime.store.store import Configuration
-from attncc.schedule.plan import LEAST_ROWS
+from attncc.schedule.plan import LEAST_ROWS, KernelPlan
 from attncc.schedule.plan_json import from_json, to_json
 from tests.unit.package.made import compiled, settled
 
@@ -32,6 +33,11 @@ def store(text: str = SPEC, archs: tuple[str, ...] = ("sm_80", PORTABLE), **aske
 
 def call(q_len: int, group: int = 4, kv_len: int = 8192) -> Problem:
     return Problem(1, 8 * group, 8, q_len, kv_len, 128, 128)
+
+
+def own(plan: KernelPlan, problem: Problem) -> tuple[int, ...]:
+    """Of own kernels for a call, but for those of one thread block a multiprocessor, how many rows they are for."""
+    return tuple(item.least_rows for item in facts_of(plan).own_kernels(problem, 132) if not item.lone)
 
 
 @pytest.mark.parametrize(("configuration", "keys"), [(MANY, [32]), (MORE, [64, 32])])
@@ -57,8 +63,8 @@ def test_the_kernel(configuration: Configuration, keys: list[int]) -> None:
 def test_which_calls_have_it(q_len: int, group: int, least: tuple[int, ...]) -> None:
     plans = load_specification(SPEC, None, {})[0].plans(USUAL, PORTABLE)
     plan = plan_for(plans, call(q_len, group), 132)
-    assert plan.pass_name == "decode" and facts_of(plan).least_rows(call(q_len, group)) == least
-    assert facts_of(plans[0]).least_rows(call(4096)) == ()
+    assert plan.pass_name == "decode" and own(plan, call(q_len, group)) == least
+    assert own(plans[0], call(4096)) == ()
 
 
 @pytest.mark.parametrize(
@@ -66,14 +72,17 @@ def test_which_calls_have_it(q_len: int, group: int, least: tuple[int, ...]) -> 
     [
         {"head_dim": 192, "value_head_dim": 128},
         {"dtype": "fp32"},
-        {"paged": True},
         {"kv_dtype": "int8"},
         {"prefixed": True},
     ],
 )
 def test_what_has_none(asked: dict[str, Any]) -> None:
     """Of the head dim 64 a warp has 64 of 128 keys at once, where 17 rows are two warps'; three have no more."""
-    assert store().targets(MANY) == store().targets(MORE) == (PORTABLE,)
+    for item in (MANY, MORE):
+        assert {
+            store().targets(item._replace(**given))
+            for given in ({}, {"paged": True}, {"kv_dtype": "e4m3", "paged": True})
+        } == {(PORTABLE,)}
     narrow = {"head_dim": 64, "value_head_dim": 64}
     assert [store().targets(item._replace(**narrow)) for item in (MANY, MORE)] == [(PORTABLE,), ()]
     assert store().targets(MANY._replace(**asked)) == ()
@@ -89,7 +98,7 @@ def test_a_schedule_is_for_all_decode_calls(setting: str) -> None:
     assert store(ranges).targets(MANY) == (PORTABLE,)
     plans = load_specification(ranges, None, {})[0].plans(USUAL, PORTABLE)
     found = {keys: plan_for(plans, call(8, kv_len=keys), 132) for keys in (4096, 4097)}
-    assert [facts_of(plan).least_rows(call(8, kv_len=keys)) for keys, plan in found.items()] == [(), (17,)]
+    assert [own(plan, call(8, kv_len=keys)) for keys, plan in found.items()] == [(), (17,)]
 
 
 def test_short_runs() -> None:
@@ -105,7 +114,7 @@ class Loaded:
     """In place of `LoadedKernels`."""
 
     def __init__(self, store: Any, configuration: Configuration, *_: Any, **__: Any) -> None:
-        self.configuration, self.target = configuration, PORTABLE
+        self.configuration, self.target, self.device = configuration, PORTABLE, SimpleNamespace(multiprocessors=132)
         self.plans = [item.first for item in load_specification(SPEC, None, {})[0].candidates(configuration, PORTABLE)]
 
     def plan(self, problem: Problem) -> Any:
@@ -141,7 +150,8 @@ def names(**asked: Any) -> list[str]:
 def test_packages_have_all() -> None:
     own = [f"mine_decode_bf16_{end}_{PORTABLE}" for end in ("d128_rows17", "d128_rows33", "d64_rows17")]
     assert names() == [] and names(decode=True) == sorted(own)
-    assert names(serving=True) == sorted(own)
+    in_pages = [name.replace("_rows", "_paged_rows") for name in own]
+    assert names(serving=True) == sorted([*own, *in_pages])
 
 
 def test_a_package_tells_its_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

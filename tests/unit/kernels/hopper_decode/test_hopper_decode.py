@@ -10,36 +10,55 @@ import pytest
 from attncc.codegen.render import render
 from attncc.compiler import load_specification
 from attncc.kernels import legality
-from attncc.kernels.registry import facts_of, forward_facts, tells_rows
-from attncc.problem import Problem
+from attncc.kernels.registry import facts_of, forward_facts, has_own
 from attncc.runtime.store.store import Configuration
-from attncc.schedule.plan import LEAST_ROWS, Build, KernelPlan
+from attncc.schedule.plan import LEAST_ROWS, OWN_KERNELS, Build, KernelPlan
 from attncc.schedule.plan_json import from_json, to_json
 from attncc.schedule.target import TARGETS
 
 SPEC = "attn 1\nimport masks\nvariant mine { keep if causal() }\n"
+MANY, MORE = LEAST_ROWS
 
 
-def plans(least_rows: int = LEAST_ROWS[0], head_dim: int = 128, **asked: Any) -> list[KernelPlan]:
+def plans(least_rows: int = MANY, head_dim: int = 128, **asked: Any) -> list[KernelPlan]:
     configuration = Configuration("bf16", head_dim, head_dim, least_rows=least_rows)._replace(**asked)
     found = load_specification(SPEC, None, {})[0].candidates(configuration, "sm_90a")
     return [plan for item in found for plan in islice(item.plans(), 3)]
 
 
-@pytest.mark.parametrize(("head_dim", "tile"), [(128, "64 x 64"), (64, "64 x 128")])
-def test_the_kernel(head_dim: int, tile: str) -> None:
-    """One thread block fills a multiprocessor; where it spills, that of mma.sync is tried."""
-    plan, *others = plans(head_dim=head_dim)
-    assert plan.tiles == f"hopper {tile}, 8 warps, 6 stages, 2 tiles at once"
+@pytest.mark.parametrize(
+    ("asked", "tile", "blocks"),
+    [
+        ({}, "64 x 64, 4 warps", 2),
+        ({"least_rows": MORE, "head_dim": 64}, "64 x 128, 4 warps", 2),
+        ({"head_dim": 256}, "64 x 64, 4 warps", 1),
+        ({"lone": True}, "64 x 128, 8 warps", 1),
+        ({"paged": True}, "64 x 64, 4 warps", 2),
+    ],
+)
+def test_the_kernel(asked: dict[str, Any], tile: str, blocks: int) -> None:
+    """So many thread blocks fill a multiprocessor; where it spills, kernels with mma.sync are tried."""
+    plan, *others = plans(**asked)
+    assert plan.tiles == f"hopper {tile}, 3 stages"
     assert [other.family for other in others] == ["portable"] * 2
-    shared = sum(legality.shared_memory(plan).values())
-    assert TARGETS["sm_90a"].shared_bytes // 2 < shared <= TARGETS["sm_90a"].shared_bytes
+    shared, most = sum(legality.shared_memory(plan).values()), TARGETS["sm_90a"].shared_bytes
+    assert most // shared == blocks
     assert from_json(to_json(plan)) == plan and plan.begins_early
-    assert forward_facts(plan).warp_keys == plan.block_kv
+    assert forward_facts(plan).warp_keys == plan.block_kv // (plan.warps // 4)
 
 
-def test_one_kernel_for_all_numbers_of_rows() -> None:
-    assert plans(LEAST_ROWS[1]) == []
+def test_keys_are_read_once_by_those_of_few_of_these_rows() -> None:
+    """In all other respects the kernels of both numbers are alike, and so above head dim 128, where it isn't timed."""
+    once = {own: facts_of(plan).reads_once for own in OWN_KERNELS for plan in plans(**own._asdict())[:1]}  # type: ignore[attr-defined]
+    assert [(own.least_rows, own.lone, known) for own, known in once.items()] == [
+        (MANY, False, True), (MORE, False, False), (0, True, True), (MANY, True, False)
+    ]  # fmt: skip
+    assert plans(MORE, 256) == [] and len(plans(MANY, 256)) == 3
+
+
+def test_where_mma_is_faster() -> None:
+    """Up to 32 rows of head dims up to 64."""
+    assert {plan.family for plan in plans(MANY, 64)} == {"portable"}
 
 
 @pytest.mark.parametrize("asked", [{"head_dim": 96}, {"value_head_dim": 80}, {"head_dim": 80, "value_head_dim": 64}])
@@ -47,28 +66,30 @@ def test_head_dims_of_parts_of_panels_have_those_of_mma(asked: dict[str, Any]) -
     assert {plan.family for rows in LEAST_ROWS for plan in plans(rows, **asked)} == {"portable"}
 
 
-@pytest.mark.parametrize("asked", [{"kv_dtype": "int8"}, {"prefixed": True}, {"dtype": "fp32"}])
+@pytest.mark.parametrize(
+    "asked", [{"kv_dtype": "int8"}, {"prefixed": True}, {"dtype": "fp32"}, {"head_dim": 192}, {"value_head_dim": 256}]
+)
 def test_what_has_none(asked: dict[str, Any]) -> None:
     assert plans(**asked) == []
 
 
+def test_caches_of_8_bits_have_those_of_mma() -> None:
+    assert {plan.family for plan in plans(kv_dtype="e4m3", paged=True)} == {"portable"}
+
+
 def test_other_targets_have_those_of_mma() -> None:
     dims = ("bf16", 128, 128)
-    builds = [Build("decode", target, *dims, least_rows=rows) for target in ("sm_90", "sm_90a") for rows in LEAST_ROWS]
-    assert [tells_rows(build) for build in builds] == [True, True, True, False]
-
-
-def test_one_block_a_multiprocessor_has_runs_of_whole_heads() -> None:
-    """16 sequences of 8 key heads: 124 tiles each of 132 thread blocks would be, and no head is cut for four more."""
-    facts: Any = facts_of(plans()[0])
-    problem = Problem(16, 32, 8, 16, 8192, 128, 128)
-    runs = facts.runs(problem, 16 * 8 * 128, 16 * 8, 132, 132, alike=True)
-    assert (runs.size, runs.parts, runs.heads) == (128, 1, 128)
+    builds = [Build("decode", "sm_90", *dims, least_rows=own.least_rows, lone=own.lone) for own in OWN_KERNELS]
+    found = {(build.least_rows, build.lone) for build in builds if has_own(build)}
+    assert found == {(MANY, False), (MORE, False), (0, True)}
+    assert not any(
+        has_own(Build("decode", "sm_100", *dims, least_rows=own.least_rows, lone=own.lone)) for own in OWN_KERNELS
+    )
 
 
 def test_wgmma_reads_copies_behind_a_fence() -> None:
     """The emulator has one proxy: it can't tell."""
     text = render(plans()[0]).text
-    waits = text.split("copy_wait<PENDING>();")[1:]
-    assert len(waits) == 2 and all(wait.lstrip().startswith(("fence_async();", "copies_landed();")) for wait in waits)
+    waits = [wait.lstrip() for wait in text.split("copy_wait<AHEAD == 0 ? 0 : AHEAD - 1>();")[1:]]
+    assert len(waits) == 2 and all(wait.startswith(("fence_async();", "copies_landed();")) for wait in waits)
     assert "fence.proxy.async.shared::cta" in text
