@@ -105,6 +105,11 @@ struct Pipeline {
         return take<Plan>(base + PLAN_AT);
     }
 
+protected:
+    static __device__ __forceinline__ int take_word(unsigned address) {
+        return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0);
+    }
+
 private:
     // A tile begins at a slot (see tiles_1d.cuh) that is a multiple of 16: the bits below say the rest.
     static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
@@ -119,10 +124,6 @@ private:
         memcpy(words, &x, sizeof(T));
 #pragma unroll
         for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
-    }
-
-    static __device__ __forceinline__ int take_word(unsigned address) {
-        return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0);
     }
 
     template <class T>

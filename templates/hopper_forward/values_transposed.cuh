@@ -25,7 +25,7 @@ struct ValuesPipeline : Pipeline<STAGES, WARPGROUPS, GROUPS> {
     __device__ __forceinline__ void init(int leaving) const {
         for (int stage = 0; stage < STAGES; ++stage) {
             barrier_init(loaded_full(stage), 1);
-            barrier_init(loaded_empty(stage), 1);
+            barrier_init(loaded_empty(stage), TRANSPOSING_WARPS);
         }
         Base::init(leaving);
     }
@@ -38,7 +38,8 @@ struct ValuesPipeline : Pipeline<STAGES, WARPGROUPS, GROUPS> {
         barrier_arrive(loaded_full(stage));
     }
 
-    __device__ __forceinline__ int read_rows(int stage) const { return uniform((int)load_word(rows_at(stage))); }
+    /// By a whole warp, whose first lane reads for all.
+    __device__ __forceinline__ int read_rows(int stage) const { return Base::take_word(rows_at(stage)); }
 
 private:
     __device__ __forceinline__ unsigned rows_at(int stage) const { return Base::base + ROWS_AT + 4 * stage; }
@@ -81,10 +82,10 @@ __device__ __forceinline__ const unsigned char* tile_ahead(const Params& params,
     return params.values_ahead + (head * params.kv_tiles + before + slot / BLOCK_KV) * Tile::BYTES;
 }
 
-/// What the warps from FIRST_WARP on do until there are no more values.
-template <class Loaded, class Transposed, int FIRST_WARP, class Shared>
+/// What the last warps do until there are no more values.
+template <class Loaded, class Transposed, class Shared>
 __device__ __forceinline__ void transpose_values(const Shared& shared) {
-    constexpr int COUNT = WARPS + 4 - FIRST_WARP, THREADS_HERE = 32 * COUNT;
+    constexpr int FIRST_WARP = WARPS + 4 - TRANSPOSING_WARPS, THREADS_HERE = 32 * TRANSPOSING_WARPS;
     const int warp = uniform((int)threadIdx.x / 32) - FIRST_WARP;
     for (Ring<STAGES> ring{0};; ring.advance()) {
         const int stage = ring.stage;
@@ -93,12 +94,10 @@ __device__ __forceinline__ void transpose_values(const Shared& shared) {
         if (rows == Shared::END) return;
         barrier_wait(shared.values_empty(stage), ring.parity ^ 1);
         if (rows < Loaded::ROWS) clear_rows<Loaded, THREADS_HERE>(shared.loaded(stage), rows, TRANSPOSING_BARRIER);
-        transpose_tile<Loaded, Transposed, COUNT>(shared.loaded(stage), shared.values(stage), warp);
+        transpose_tile<Loaded, Transposed, TRANSPOSING_WARPS>(shared.loaded(stage), shared.values(stage), warp);
         fence_async();
         named_wait(TRANSPOSING_BARRIER, THREADS_HERE);
-        if (threadIdx.x == 32 * FIRST_WARP) {
-            barrier_arrive(shared.loaded_empty(stage));
-            barrier_arrive(shared.values_full(stage));
-        }
+        if (threadIdx.x % 32 == 0) barrier_arrive(shared.loaded_empty(stage));  // each lane that has read the number of rows
+        if (threadIdx.x == 32 * FIRST_WARP) barrier_arrive(shared.values_full(stage));
     }
 }
