@@ -282,13 +282,13 @@ class Units:
         whole = self.drawn(mask, rows)
         own = [cp.shard(x, -2, of=of) for x, of in zip(whole, ("q", "kv", "kv", "q"), strict=True)]
         found = self.medians(
-            {
-                "one": lambda: kernel(*whole[:3], **given, **alone),
-                "all": lambda: cp(*own[:3], **given),
+            {  # what leaves GPUs idle comes last: clocks take a while to find what a limit of power allows
                 "each": lambda: kernel(*whole[:3], **given, **alone),
+                "all": lambda: cp(*own[:3], **given),
                 "each both": lambda: _gradients(kernel, whole, {**given, **alone}),
-                "one both": lambda: _gradients(kernel, whole, {**given, **alone}),
                 "all both": lambda: _gradients(cp, own, given),
+                "one both": lambda: _gradients(kernel, whole, {**given, **alone}),
+                "one": lambda: kernel(*whole[:3], **given, **alone),
                 **more(cp, own, given),
             },
             alone={"one": 0, "one both": 0},
