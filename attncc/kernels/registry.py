@@ -10,7 +10,8 @@ from typing import cast
 from ..schedule.families import FAMILIES, KINDS
 from ..schedule.plan import FRAGMENT, Build, KernelPlan
 from ..schedule.target import TARGETS
-from .facts import BackwardFacts, Facts, ForwardFacts
+from .backward_facts import BackwardFacts
+from .facts import Facts, ForwardFacts
 from .family import Family
 
 

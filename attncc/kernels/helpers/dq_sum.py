@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...schedule.plan import FRAGMENT
 from ...schedule.target import TARGETS
-from ..facts import BackwardFacts
+from ..backward_facts import BackwardFacts
 from ..parameters import ELEMENT_TYPES, Parameter, ints, ordered, pointers, strides
 from .helper import HelperKernel, of_rows
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..facts import BackwardFacts
+from ..backward_facts import BackwardFacts
 from ..parameters import Parameter, pointers
 from .helper import HelperKernel, of_rows
 

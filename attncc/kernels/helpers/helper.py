@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..facts import BackwardFacts, Facts
+from ..backward_facts import BackwardFacts
+from ..facts import Facts
 from ..parameters import Parameter
 
 ROWS_THREADS = 128  # of kernels whose warps take 16 rows at a time

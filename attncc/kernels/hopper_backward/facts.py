@@ -17,7 +17,7 @@ from math import prod
 from ... import ir
 from ...analysis.score.additive import only_adds
 from ...schedule.target import TARGETS
-from ..facts import BackwardFacts
+from ..backward_facts import BackwardFacts
 from ..hopper.panels import PANEL_COLUMNS, STEP, WARPGROUP_ROWS, WARPGROUP_WARPS
 from ..products import Product
 from ..shared import Parts

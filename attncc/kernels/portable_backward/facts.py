@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..facts import BackwardFacts
+from ..backward_facts import BackwardFacts
 from ..portable.shared import STATISTICS_BYTES, shared_parts
 from ..shared import Parts
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ...kernels.facts import BackwardFacts
+from ...kernels.backward_facts import BackwardFacts
 from ...kernels.helpers import delta, dq_sum
 from ...kernels.kernel_names import kernel_name
 from ...kernels.registry import backward_facts
