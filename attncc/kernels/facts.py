@@ -247,6 +247,11 @@ class ForwardFacts(Facts):
         return 0
 
     @property
+    def finishes_early(self) -> bool:
+        """Whether a row's sums are finished beside its last P V, which takes registers."""
+        return False
+
+    @property
     def widen(self) -> str:
         """The struct that makes the numbers of a cache of 8 bits fp16."""
         by_instruction = TARGETS[self.plan.target].converts_e4m3

@@ -89,7 +89,6 @@ struct Pipeline {
     }
 
     __device__ __forceinline__ Plan read_plan_of(int warpgroup, unsigned turn) const { return take<Plan>(work_at(warpgroup, turn)); }
-
     __device__ __forceinline__ Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
     /// By a whole warp, which arrives at the full barrier next; lane i brings the range of group i % GROUPS.
@@ -112,7 +111,6 @@ protected:
         return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0);
     }
 
-private:
     // A tile begins at a slot (see tiles_1d.cuh) that is a multiple of 16: the bits below say the rest.
     static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
 

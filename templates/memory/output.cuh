@@ -34,8 +34,6 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
 /// of 16 bits go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at
 /// once. In fp32 the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
-    static constexpr bool HAS_EIGHTS = false;
-
     template <class Stored>
     static __device__ __forceinline__ int first(int lane) {
         return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
@@ -65,8 +63,6 @@ struct ColumnsInPairs {
 
 /// How the lanes of a quad store two fragments where one has the even columns and the next the odd ones: a lane holds four neighbours already.
 struct ColumnsInFours {
-    static constexpr bool HAS_EIGHTS = false;
-
     template <class Stored>
     static __device__ __forceinline__ int first(int lane) {
         return lane % 4 * 4;
@@ -75,27 +71,6 @@ struct ColumnsInFours {
     template <class Stored>
     static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
         if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
-    }
-};
-
-/// The same; of four fragments of 16 bits, lanes of a pair swap halves, so that each stores eight neighbours at once.
-struct ColumnsInEights : ColumnsInFours {
-    static constexpr bool HAS_EIGHTS = true;
-
-    static __device__ __forceinline__ int first_of_eight(int lane) { return lane % 2 * 16 + lane % 4 / 2 * 8; }
-
-    template <class Stored>
-    static __device__ __forceinline__ void join(unsigned (&all)[4], const float (&x)[4][2], int lane) {
-        const bool odd = lane % 2;
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            unsigned low[1], high[1];  // of the first and the last two fragments
-            Stored::words(low, x[0][i], x[1][i]);
-            Stored::words(high, x[2][i], x[3][i]);
-            const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
-            all[i] = odd ? other : low[0];
-            all[2 + i] = odd ? high[0] : other;
-        }
     }
 };
 
@@ -115,34 +90,20 @@ struct RowPlaces {
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
 __device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
                                            const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
-    constexpr bool IN_EIGHTS = Columns::HAS_EIGHTS && Stored::WORDS == 1 && D_TILES % 4 == 0 && COLUMNS == 8 * D_TILES;
-    int column = Columns::template first<Stored>(lane);
-    if constexpr (IN_EIGHTS) column = Columns::first_of_eight(lane);
+    const int column = Columns::template first<Stored>(lane);
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
         // Opaque, or they would be computed anew for each fragment.
         auto* address = places.target + opaque_long(places.offset(row) + column);
         const bool exists = places.holds(row);
-        if constexpr (IN_EIGHTS) {
 #pragma unroll
-            for (int d = 0; d < D_TILES; d += 4) {
-                float x[4][2];
-                unsigned all[4];
+        for (int d = 0; d < D_TILES; d += 2) {
+            float x[2][2];
 #pragma unroll
-                for (int i = 0; i < 8; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
-                Columns::template join<Stored>(all, x, lane);
-                if (exists) store_vector(address + 8 * d, all);
-            }
-        } else {
-#pragma unroll
-            for (int d = 0; d < D_TILES; d += 2) {
-                float x[2][2];
-#pragma unroll
-                for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
-                const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
-                Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
-            }
+            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
+            Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
         }
     }
 }

@@ -90,6 +90,25 @@ struct Normalizer : RunningMax<M_TILES> {
         return __all_sync(~0u, all);
     }
 
+    /// By what whole exponent a sum is beyond a quarter of the limit. Whole, so that a largest probability that is a power of
+    /// two stays one, and rounds to itself. A quarter: of 64 rows of normal scores some sum is beyond the limit in 1 or 2 of
+    /// 100 tiles then; a half leaves 30 (of 96 keys), no room 80. See docs/notebook/2026-11-e4m3.md.
+    static __device__ __forceinline__ float beyond_room(float sum, float limit) {
+        return fmaxf(ceilf(log2_approximate(sum * (4 / limit))), 0.0f);
+    }
+
+    /// Raises a row's maximum by an exponent, behind the probabilities of a tile. What earlier output is to be multiplied by.
+    template <int N_TILES>
+    __device__ __forceinline__ float lower_row(int m, int r, float step, float (&probs)[M_TILES][N_TILES][4]) {
+        const float scale = exp2_flushed(-step);
+        offset[m][r] -= step;
+        row_sum[m][r] *= scale;
+        tile_sum[m][r] *= scale;
+#pragma unroll
+        for (int i = 0; i < 2 * N_TILES; ++i) probs[m][i / 2][2 * r + i % 2] *= scale;
+        return scale;
+    }
+
     /// Where they aren't: raises the maxima of rows with a sum beyond the limit, so that the largest of the probabilities
     /// that are there is 2^FIRST, which rounds to itself: a key that outweighs all others needs that. Where it was hardly more,
     /// and many are large, by 2^2; and all rows as far as `leave_room` does, or each tile would come here. False if a sum isn't
@@ -109,11 +128,10 @@ struct Normalizer : RunningMax<M_TILES> {
         return true;
     }
 
-    /// Behind the probabilities of a tile with new maxima: raises those of rows with a sum near the limit. Sums of the tiles
-    /// to come are much like it, and some are twice as large.
+    /// Behind the probabilities of a tile of 8 bits with new maxima: raises those of rows with a sum near the limit. Sums of the
+    /// tiles to come are much like it, and some are twice as large.
     template <int N_TILES>
     __device__ __forceinline__ void leave_room(float (&probs)[M_TILES][N_TILES][4], float limit) {
-        if constexpr (Dtype::FIRST == 0) return;
         each_row([&](int m, int r) {
             rescale[m][r] *= lower_row(m, r, beyond_room(quad_max(tile_sum[m][r]), limit), probs);
         });
@@ -171,25 +189,5 @@ struct Normalizer : RunningMax<M_TILES> {
         const float weight = expf(maximum - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;
-    }
-
-private:
-    /// By what whole exponent a sum is beyond a quarter of the limit. Whole, so that a largest probability that is a power of
-    /// two stays one, and rounds to itself. A quarter: of 64 rows of normal scores some sum is beyond the limit in 1 or 2 of
-    /// 100 tiles then; a half leaves 30 (of 96 keys), no room 80. See docs/notebook/2026-11-e4m3.md.
-    static __device__ __forceinline__ float beyond_room(float sum, float limit) {
-        return fmaxf(ceilf(log2_approximate(sum * (4 / limit))), 0.0f);
-    }
-
-    /// Raises a row's maximum by an exponent, behind the probabilities of a tile. What earlier output is to be multiplied by.
-    template <int N_TILES>
-    __device__ __forceinline__ float lower_row(int m, int r, float step, float (&probs)[M_TILES][N_TILES][4]) {
-        const float scale = exp2_flushed(-step);
-        offset[m][r] -= step;
-        row_sum[m][r] *= scale;
-        tile_sum[m][r] *= scale;
-#pragma unroll
-        for (int i = 0; i < 2 * N_TILES; ++i) probs[m][i / 2][2 * r + i % 2] *= scale;
-        return scale;
     }
 };
