@@ -14,29 +14,29 @@
 //  1062  a block of queries
 //  1192  leaf code, continued: tile_scheduler.cuh 1194, group_tiles.cuh 1206, descending_tiles.cuh 1228,
 //        low_scores_step.cuh 1265, layout.cuh 1306, load_matrices.cuh 1328, warp_scores.cuh 1334, barrier.cuh 1356,
-//        words.cuh 1414, pipeline.cuh 1437, tma.cuh 1555, tma_1d.cuh 1579, kv_in_rows.cuh 1601, wgmma.cuh 1611,
-//        values_loaded.cuh 1664, warpgroup.cuh 1682
-//  1709  what the warps share
+//        words.cuh 1414, pipeline.cuh 1437, tma.cuh 1556, tma_1d.cuh 1580, kv_in_rows.cuh 1602, wgmma.cuh 1612,
+//        values_loaded.cuh 1665, warpgroup.cuh 1683
+//  1710  what the warps share
 //  1748  the planner
 //  1769  the producer
 //  1790    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1869    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1892  queries times keys
-//  1928  the consumers
-//  2107    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2110    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2116    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  2120    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  2122    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2125    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  2128    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2133    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2145    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2160    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2168  the kernel
-//  2176    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2186    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2193    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//  1870    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1893  queries times keys
+//  1929  the consumers
+//  2104    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2107    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2113    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  2117    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  2119    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2122    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  2125    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2130    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2149    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2164    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2172  the kernel
+//  2180    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2190    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2197    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention over packed documents with ALiBi, a window, a soft cap and dropout.
 //
@@ -1454,7 +1454,7 @@ struct Plan {
 /// blocks of queries to the producer, with the keys that each group of rows looks at. Each stage of keys has tile info
 /// for each group, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no
 /// index. Two works are kept: one is needed again when the next Q has come. A warp's first lane reads tile info and
-/// works, and arrives at their barriers, for all lanes. Of a plan each lane has a part, and arrives for itself.
+/// works, and arrives at their barriers, for all lanes. Who writes a part of tile info or of a plan arrives for itself.
 template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     static constexpr int QUERY_BARRIERS = 4 * STAGES, PLAN_BARRIERS = QUERY_BARRIERS + 2 * WARPGROUPS;
     static constexpr int SLOT_BYTES = 48;  // schedule/legality.py counts so many
@@ -1479,7 +1479,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     /// `leaving`: how many warps arrive when they have left a stage.
     DEVICE void init(int leaving) const {
         for (int stage = 0; stage < STAGES; ++stage) {
-            barrier_init(keys_full(stage), 1);
+            barrier_init(keys_full(stage), GROUPS + 1);
             barrier_init(keys_empty(stage), leaving);
             barrier_init(values_full(stage), 1);
             barrier_init(values_empty(stage), leaving);
@@ -1493,7 +1493,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
         barrier_init_done();
     }
 
-    /// By one lane, before it, or another behind a warp barrier, arrives at the stage's full barrier.
+    /// By one lane for each group, before it arrives at the stage's full barrier. The lane that loads arrives as well.
     DEVICE void write(int stage, int group, const TileInfo& info) const {
         const int kind = info.loaded ? (int)info.tile.kind : NONE;
         const int flags = kind | (info.last ? LAST : info.gap ? GAP : 0);
@@ -1512,10 +1512,11 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     }
 
     /// By one lane, before it arrives at the warpgroup's full barrier. `turn` is 0 and 1 by turns.
-    DEVICE void write_work(int warpgroup, unsigned turn, const Work& work) const {
-        put(work_at(warpgroup, turn), work);
+    DEVICE void write_work(int warpgroup, unsigned turn, const Plan& plan) const {
+        put(work_at(warpgroup, turn), plan);
     }
 
+    DEVICE Plan read_plan_of(int warpgroup, unsigned turn) const { return take<Plan>(work_at(warpgroup, turn)); }
     DEVICE Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
     /// By a whole warp. Lane i gets the range of group i % GROUPS.
@@ -1526,7 +1527,9 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
         return take<Plan>(base + PLAN_AT);
     }
 
-private:
+protected:
+    static DEVICE int take_word(unsigned address) { return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0); }
+
     // A tile begins at a slot (see tiles_1d.cuh) that is a multiple of 16: the bits below say the rest.
     static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
 
@@ -1539,8 +1542,6 @@ private:
         memcpy(words, &x, sizeof(T));
         UNROLL for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
     }
-
-    static DEVICE int take_word(unsigned address) { return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0); }
 
     template <class T> static DEVICE T take(unsigned address) {
         unsigned words[(sizeof(T) + 15) / 16][4] = {};
@@ -1740,9 +1741,8 @@ struct Shared : ValuesPipeline<STAGES, WARPGROUPS, GROUPS> {
     DEVICE unsigned loaded(int stage) const { return address + LOADED + stage * VTile::BYTES; }
 };
 
-DEVICE Context context_of(const Params& params, const Work& work) {
-    const int kv_head = work.head / (params.num_heads / params.num_kv_heads);
-    return make_context(params, work, work.head, kv_head);
+DEVICE Context context_of(const Params& params, const Plan& plan) {
+    return make_context(params, plan.work, plan.work.head, plan.kv_head);
 }
 
 // ---------------------------------------------------------------- the planner
@@ -1754,7 +1754,8 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     find_rows(plan.work, params);
     const Rows rows(params, plan.work);
     if (!rows.exist()) return false;
-    const Context context = context_of(params, plan.work);
+    plan.kv_head = plan.work.head / (params.num_heads / params.num_kv_heads);
+    const Context context = context_of(params, plan);
     const QueryBlock block(params, context, rows);
     const KvOrder order = {};
     range = {};
@@ -1762,7 +1763,6 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
         const TileRange found = block.part(GROUP_ROWS * group, GROUP_ROWS).range(order);
         if (threadIdx.x % 32 % GROUPS == group && rows.holds(GROUP_ROWS * group)) range = found;
     }
-    plan.kv_head = context.kv_h;
     return true;
 }
 
@@ -1782,18 +1782,18 @@ struct QueryLoader {
 
     /// The last warpgroup comes first: under most masks it is done with the block before while others work on its last
     /// tiles, and its rows keep the first of this. Meanwhile Q comes to the L2 cache: nobody else reads these rows.
-    DEVICE void load(const Work& work) {
-        const int head = coordinate(work.head, params.q_stride_head), batch = coordinate(work.batch_index, params.q_stride_batch);
+    DEVICE void load(const Plan& plan) {
+        const int head = coordinate(plan.work.head, params.q_stride_head), batch = coordinate(plan.work.batch_index, params.q_stride_batch);
         NO_UNROLL for (int warpgroup = 0; warpgroup < WARPGROUPS; ++warpgroup)
-            if (elected_lane()) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
+            if (elected_lane()) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(plan.work, warpgroup), head, batch);
         NO_UNROLL for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
             // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
             if (elected_lane()) {
                 const unsigned full = shared.queries_full(warpgroup);
-                shared.write_work(warpgroup, parity, work);
+                shared.write_work(warpgroup, parity, plan);
                 barrier_arrive_expecting(full, QTile::BYTES);
-                tma_load_panels<QTile, QOrder>(shared.queries(warpgroup), q_map, full, first_query(work, warpgroup), head,
+                tma_load_panels<QTile, QOrder>(shared.queries(warpgroup), q_map, full, first_query(plan.work, warpgroup), head,
                                                batch);
             }
         }
@@ -1808,7 +1808,7 @@ struct QueryLoader {
             const Plan plan = shared.read_plan(own);
             barrier_arrive(shared.plan_empty());
             if (plan.kv_head < 0) return;
-            load(plan.work);
+            load(plan);
         }
     }
 };
@@ -1824,16 +1824,17 @@ struct Producer {
     KvOrder order = {};
     int ask_below = 0;  // the slot below which the next plan is to be asked for; -1: it has been
 
-    /// `tile` may be none: there is tile info even so. So may the `next` one. Lane i writes that of group i.
+    /// `tile` may be none: there is tile info even so. So may the `next` one. Lane i writes that of group i, and arrives.
     DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan, bool first) {
         const bool loaded = tile.live != 0, end = plan.kv_head < 0;
+        const unsigned full = shared.keys_full(keys.stage);
         const int group = threadIdx.x % 32;
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
-        if (group < GROUPS)
+        if (group < GROUPS) {
             shared.write(keys.stage, group, {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
-        __syncwarp();  // what the lanes have written, the one that arrives publishes
+            barrier_arrive(full);
+        }
         if (elected_lane()) {
-            const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
                 barrier_arrive_expecting(full, KTile::BYTES);
                 load_kv<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, params, plan.work, order.first(tile.slot),
@@ -1859,7 +1860,7 @@ struct Producer {
     /// All that a block of queries needs. `own` are the keys of the lane's group.
     DEVICE void load_block(const Plan& plan, TileRange own) {
         TileRange all = span(own);
-        const Context context = context_of(params, plan.work);
+        const Context context = context_of(params, plan);
         const QueryBlock block(params, context, Rows(params, plan.work));
         const QueryBlock rows = block.part(GROUP_ROWS * (threadIdx.x % 32 % GROUPS), GROUP_ROWS);
         auto kind_of = [&](int kv_first, int kv_last) { return rows.kind(kv_first, kv_last); };
@@ -1875,7 +1876,7 @@ struct Producer {
             if (number < 0) continue;
             const bool done = tile.live == 0;
             if (number == 0 || !done) load_keys(tile, next, plan, number == 0);
-            if (number == 0) queries.load(plan.work);  // which waits for consumers of the block before; keys need not
+            if (number == 0) queries.load(plan);  // which waits for consumers of the block before; keys need not
             if (number > 0) load_values(before, plan);
             if (done) return;
         }
@@ -2086,12 +2087,6 @@ struct Consumer {
         clear_rows<VTile, THREADS>(shared.values(values.stage), rows);
     }
 
-    DEVICE void finish_output(QueryBlock& block, const Tile& tile) {
-        start_output(block, tile.kv_first);
-        wgmma_wait<0>(out);
-        release_values();
-    }
-
     /// Where a stage's tile info is: it is the same for all warpgroups.
     DEVICE unsigned own_tile_info() const { return shared.tile_info_at(keys.stage, 0); }
 
@@ -2099,11 +2094,13 @@ struct Consumer {
     /// The products of a tile to scores; pairs are tested for STEP column tiles at once.
     template <int STEP = N_TILES> DEVICE void to_scores(const QueryBlock& block, const Tile& tile) {
         modify(block, tile.kv_first, scores);
+        if (false && full(tile)) return;
         mask.prepare(block, tile.kv_first);
         mask.apply<STEP>(block, tile.kv_first, scores);
     }
-    /// The tiles of a block of queries, the first of which is in hand.
-    DEVICE void attend(QueryBlock& block, Normalizer<1>& normalizer, TileInfo info) {
+    /// The tiles of a block of queries, the first of which is in hand. What `finish` does is done beside the last P V.
+    template <class Finish>
+    DEVICE void attend(QueryBlock& block, Normalizer<1>& normalizer, TileInfo info, Finish finish) {
         // FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
         start_scores(block, info.tile);
         wgmma_wait<0>(scores);
@@ -2131,20 +2128,29 @@ struct Consumer {
         }
         warp_arrive(shared.queries_empty(warpgroup));
         // FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-        finish_output(block, info.tile);
+        start_output(block, info.tile.kv_first);
+        finish();
+        wgmma_wait<0>(out);
+        release_values();
+    }
+
+    DEVICE void attend(QueryBlock& block, Normalizer<1>& normalizer, TileInfo info) {
+        attend(block, normalizer, info, [] {});
     }
     DEVICE void work_on(TileInfo info) {
         const unsigned turn = 1 - queries_parity;
         barrier_wait(shared.queries_full(warpgroup), queries_parity);
         queries_parity ^= 1;
-        const Work work = shared.read_work(warpgroup, turn);
-        const Context context = context_of(params, work);
-        QueryBlock block(params, context, Rows(params, work));
+        const Plan plan = shared.read_plan_of(warpgroup, turn);
+        const Context context = context_of(params, plan);
+        QueryBlock block(params, context, Rows(params, plan.work));
         place(info);
         if (info.loaded) block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
         // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
         Normalizer<1> normalizer(1.0f);
         UNROLL for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
+        auto sink = [&](int m, int r) { return NEGATIVE_INFINITY; };
+        auto out_scale = [&](const Work& done) { return block.dropout.scale() * length_holds(params, done.sequence); };
         if (info.loaded) {
             attend(block, normalizer, info);
         } else {
@@ -2153,9 +2159,7 @@ struct Consumer {
         }
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
-        const float out_scale = block.dropout.scale() * length_holds(params, done.sequence);
-        auto sink = [&](int m, int r) { return NEGATIVE_INFINITY; };
-        const Finished finished(normalizer, sink, out_scale);
+        const Finished finished(normalizer, sink, out_scale(done));
         const Rows rows(params, done);
         // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);

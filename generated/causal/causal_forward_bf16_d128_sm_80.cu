@@ -1228,7 +1228,7 @@ DEVICE void attend(QueryBlock& block, const Tile& tile, const BlockQueries& quer
 // ---------------------------------------------------------------- leaf code of the loop over tiles
 
 // ---- kv_rows.cuh
-/// The keys and values of one head of one sequence in global memory. Strides are in bytes.
+/// The keys and values of one head of one sequence in global memory. Strides are in bytes. `load_kv_tile`: see kv_copies.cuh.
 struct KvRows {
     const char *keys, *values;
     long long key_stride, value_stride;

@@ -12,23 +12,23 @@
 //   814  a block of queries
 //   915  leaf code of wide heads: layout.cuh 917, copy.cuh 973, words.cuh 1035, queries.cuh 1048, stream_k.cuh 1062,
 //        one_team.cuh 1155, kv_rows.cuh 1167, source_rows.cuh 1186, kv_stream.cuh 1205, arrivals.cuh 1298,
-//        merge_rows.cuh 1314, partial_results.cuh 1421, merge_pieces.cuh 1493, load_rows.cuh 1581, latents.cuh 1602,
-//        row_exchange.cuh 1609, lanes.cuh 1684, load_matrices.cuh 1692, mma_16bit.cuh 1703, column_slices.cuh 1739
+//        merge_rows.cuh 1314, partial_results.cuh 1421, merge_pieces.cuh 1493, load_rows.cuh 1586, latents.cuh 1607,
+//        row_exchange.cuh 1614, lanes.cuh 1689, load_matrices.cuh 1697, mma_16bit.cuh 1708, column_slices.cuh 1744
 //  1315    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
-//  1831  items, and the units that they have
-//  1926  the keys of a tile of Q
-//  1970  how warps share a tile
-//  2004  one part of an item
-//  2013    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
-//  2029    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
-//  2059    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  2070    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  2082    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
-//  2090    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
-//  2101  parts of an item
-//  2171  the kernel
-//  2177    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2213    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//  1836  items, and the units that they have
+//  1931  the keys of a tile of Q
+//  1975  how warps share a tile
+//  2009  one part of an item
+//  2018    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
+//  2034    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
+//  2064    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  2075    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  2087    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
+//  2095    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
+//  2106  parts of an item
+//  2176  the kernel
+//  2182    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2218    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The cache has one row for
 // each key: 512 latents, and 64 columns with rotary embeddings. All query heads share it. K is the whole row, and V is
@@ -1165,7 +1165,7 @@ struct Team {
 };
 
 // ---- kv_rows.cuh
-/// The keys and values of one head of one sequence in global memory. Strides are in bytes.
+/// The keys and values of one head of one sequence in global memory. Strides are in bytes. `load_kv_tile`: see kv_copies.cuh.
 struct KvRows {
     const char *keys, *values;
     long long key_stride, value_stride;
@@ -1531,18 +1531,23 @@ struct MergePieces {
 
     MergePieces() = default;
 
+    /// No more pieces than parts: one for each thread block.
     DEVICE MergePieces(int parts, int rows)
-        : size(max((rows + MOST - 1) / MOST, small_quotient(LEAST + parts - 1, parts))), count(small_quotient(rows + size - 1, size)) {}
+        : size(max((rows + MOST - 1) / MOST, small_quotient(max(rows, LEAST) + parts - 1, parts))),
+          count(small_quotient(rows + size - 1, size)) {}
 
     /// The pieces that this thread block has, as bits, when it has come as one of `blocks`; it waits if it `may`. Then it sees what they
     /// wrote before they came. A block that is alone counts nothing: others may count with it for another item. All threads must call.
     DEVICE unsigned take(unsigned* counter, int blocks, bool may) const {
         __shared__ unsigned own;
         __syncthreads();
-        if (threadIdx.x == 0) own = blocks == 1 ? ~0u : come(counter, blocks, may);
+        if (threadIdx.x == 0) own = blocks == 1 ? (1u << count) - 1 : come(counter, blocks, may);
         __syncthreads();
         return own;
     }
+
+    /// Behind the pieces from `first` on that `own` has one after the other; `first` if it hasn't that.
+    static DEVICE int end(unsigned own, int first) { return first + __ffs(~(own >> first)) - 1; }
 
     /// The same, by one thread.
     DEVICE unsigned come(unsigned* counter, int blocks, bool may) const {
@@ -2232,9 +2237,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) mla_decode_forward(cons
         const Parts<VALUE_HEAD_DIM> of_runs = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, owners.count,
                                                2 * owners.first + 1, 2 * owners.first + 2, 2};
         const auto& parts = SPLITS > 0 ? of_splits : of_runs;
-        NO_UNROLL for (int piece = 0; piece < pieces.count; ++piece)
-            if (own >> piece & 1)
-                merge(params, block, rows, parts, piece * pieces.size,
-                      min((piece + 1) * pieces.size, rows.tile_rows()), shared);
+        NO_UNROLL for (int piece = 0, end; piece < pieces.count; piece = end + 1) {
+            end = pieces.end(own, piece);  // those that follow one another are merged at once
+            if (end == piece) continue;
+            merge(params, block, rows, parts, piece * pieces.size, min(end * pieces.size, rows.tile_rows()), shared);
+        }
     }
 }

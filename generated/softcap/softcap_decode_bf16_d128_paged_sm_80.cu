@@ -16,19 +16,19 @@
 //  1435    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
 //  1454    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
 //  1462    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1469  leaf code of decode: stream_k.cuh 1471, head_runs.cuh 1570, one_team.cuh 1611, copy_pages.cuh 1623,
-//        kv_pages.cuh 1740, kv_ring.cuh 1755, arrivals.cuh 1848, merge_rows.cuh 1864, partial_results.cuh 1971,
-//        merge_pieces.cuh 2043, warp_results.cuh 2131, load_rows.cuh 2166
-//  1865    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
-//  2187  items, and the units that they have
-//  2282  the keys of a tile of Q
-//  2326  one part of an item
-//  2348    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2379    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
-//  2394  parts of an item
-//  2474  the kernel
-//  2480    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2515    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
+//  1469  leaf code of decode: stream_k.cuh 1471, head_runs.cuh 1570, one_team.cuh 1618, kv_copies.cuh 1630,
+//        copy_pages.cuh 1640, kv_pages.cuh 1750, kv_ring.cuh 1765, arrivals.cuh 1858, merge_rows.cuh 1874,
+//        partial_results.cuh 1981, merge_pieces.cuh 2053, warp_results.cuh 2146, load_rows.cuh 2181
+//  1875    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
+//  2202  items, and the units that they have
+//  2297  the keys of a tile of Q
+//  2341  one part of an item
+//  2363    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2394    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
+//  2409  parts of an item
+//  2489  the kernel
+//  2495    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2530    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale · q·k in natural units,
 // and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -1568,8 +1568,8 @@ template <class UnitsOf> struct SequenceUnits {
 };
 
 // ---- head_runs.cuh
-/// Runs that don't go on from head to head, where that takes no longer: up to `parts` of each `each` units, of `size` units, but for
-/// the first `longer` ones, which have one more, and the last; others are empty.
+/// Runs that don't cut heads, or don't go on from head to head, where that takes no longer: up to `parts` of each `each` units, of `size`
+/// units, but for the first `longer` ones, which have one more, and the last; others are empty.
 struct HeadRuns : Runs {
     int each, parts;
 
@@ -1577,15 +1577,22 @@ struct HeadRuns : Runs {
 
     /// Up to `count` runs. One that goes on with another head begins anew: nothing is on its way then, for as long as AGAIN units take,
     /// or half as many where two runs share a multiprocessor, as they do if they aren't `few`. So heads that are `alike` are cut each
-    /// by itself, if no run becomes longer by more. Where units are `few`, runs have two, as far as heads have: a run's first two tiles are
+    /// by itself, or runs have several whole heads, if no run becomes longer by more. Where units are `few`, runs have two, as far as heads have: a run's first two tiles are
     /// on their way at once, so one alone is no faster, and leaves more parts.
     DEVICE HeadRuns(int total, int count, int heads, bool alike, bool few) : Runs(total, count), each(total), parts(ALL) {
         constexpr int AGAIN = 4;
         constexpr int LEAST = 2;
-        if (!alike || heads > count || total >= SMALL) return;
-        const int of_head = small_quotient(total, heads), most = small_quotient(count, heads);
+        if (!alike || total >= SMALL) return;
+        const int of_head = small_quotient(total, heads), may_have = size + (few ? AGAIN : AGAIN / 2);
+        if (of_head * heads != total) return;
+        if (heads > count) {
+            const int whole = small_quotient(heads + count - 1, count) * of_head;
+            if (whole <= may_have) size = whole, longer = 0;
+            return;
+        }
+        const int most = small_quotient(count, heads);
         const int longest = max(small_quotient(of_head + most - 1, most), few ? min(of_head, LEAST) : 1);
-        if (of_head * heads != total || longest > size + (few ? AGAIN : AGAIN / 2)) return;
+        if (longest > may_have) return;
         each = of_head;
         parts = most;
         size = longest;
@@ -1620,9 +1627,19 @@ struct Team {
     DEVICE int rounded(int units) const { return units; }
 };
 
+// ---- kv_copies.cuh
+// How keys and values are copied: as all else. See kv_copies_once.cuh for the other way.
+
+/// As copy_async_or_zero, of a row at `place`: nothing is read where that is negative. Told a size that is computed, ptxas 13.0 adds what it
+/// lacks of 16 to the address.
+DEVICE void copy_async_of_place(unsigned target, const void* source, long long place) {
+    asm volatile("{\n.reg .pred none;\nsetp.lt.s32 none, %2, 0;\ncp.async.cg.shared.global [%0], [%1], 16, none;\n}" ::"r"(target), "l"(source),
+                 "r"((int)(place >> 32)));
+}
+
 // ---- copy_pages.cuh
 // Tiles of K and V from a cache in pages. A warp looks up the rows that its own lanes copy, a lane for each row, once for K and V, and one
-// tile ahead: nothing waits for the table but the first tile. There are no branches.
+// tile ahead: nothing waits for the table but the first tile. There are no branches. `copy_async_of_place`: see kv_copies.cuh.
 
 /// Which rows of KEYS keys a warp copies, in tiles of ROWS keys whose rows have up to CHUNKS chunks: STEP rows at once, by LANES lanes each.
 template <int KEYS, int ROWS, int THREADS, int CHUNKS> struct WarpRows {
@@ -1678,13 +1695,6 @@ private:
 
     DEVICE unsigned entry(unsigned key) const { return (unsigned)(key * params.page_magic >> params.page_shift); }
 };
-
-/// As copy_async_or_zero, of a row at `place`: nothing is read where that is negative. Told a size that is computed, ptxas 13.0 adds what it
-/// lacks of 16 to the address.
-DEVICE void copy_async_of_place(unsigned target, const void* source, long long place) {
-    asm volatile("{\n.reg .pred none;\nsetp.lt.s32 none, %2, 0;\ncp.async.cg.shared.global [%0], [%1], 16, none;\n}" ::"r"(target), "l"(source),
-                 "r"((int)(place >> 32)));
-}
 
 /// The rows of k, or of v, of one head. `pool` is row 0 of page 0; strides are in bytes.
 struct PagedRows {
@@ -1755,7 +1765,7 @@ template <class Places> struct KvPages {
 // ---- kv_ring.cuh
 /// The tiles of a range (see LiveTiles), loaded into a ring of STAGES places while earlier ones are worked on, by all threads of the
 /// block, which must make the same calls. A tile is made of CHUNKS chunks, each as long as a warp works on at once: those of K, then
-/// those of V. Nothing beyond the last key is read: zeros take its place.
+/// those of V. Nothing beyond the last key is read: zeros take its place. `copies_landed()`: landed.cuh, landed_for_wgmma.cuh.
 template <int STAGES, int CHUNKS, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class AnyRows,
           class Tiles>
 struct KvRing {
@@ -2081,18 +2091,23 @@ struct MergePieces {
 
     MergePieces() = default;
 
+    /// No more pieces than parts: one for each thread block.
     DEVICE MergePieces(int parts, int rows)
-        : size(max((rows + MOST - 1) / MOST, small_quotient(LEAST + parts - 1, parts))), count(small_quotient(rows + size - 1, size)) {}
+        : size(max((rows + MOST - 1) / MOST, small_quotient(max(rows, LEAST) + parts - 1, parts))),
+          count(small_quotient(rows + size - 1, size)) {}
 
     /// The pieces that this thread block has, as bits, when it has come as one of `blocks`; it waits if it `may`. Then it sees what they
     /// wrote before they came. A block that is alone counts nothing: others may count with it for another item. All threads must call.
     DEVICE unsigned take(unsigned* counter, int blocks, bool may) const {
         __shared__ unsigned own;
         __syncthreads();
-        if (threadIdx.x == 0) own = blocks == 1 ? ~0u : come(counter, blocks, may);
+        if (threadIdx.x == 0) own = blocks == 1 ? (1u << count) - 1 : come(counter, blocks, may);
         __syncthreads();
         return own;
     }
+
+    /// Behind the pieces from `first` on that `own` has one after the other; `first` if it hasn't that.
+    static DEVICE int end(unsigned own, int first) { return first + __ffs(~(own >> first)) - 1; }
 
     /// The same, by one thread.
     DEVICE unsigned come(unsigned* counter, int blocks, bool may) const {
@@ -2530,9 +2545,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) softcap_decode
         const Parts<VALUE_HEAD_DIM> of_runs = {params.partial_out, params.row_max, params.row_sum, params.slot_rows, owners.count,
                                                2 * owners.first + 1, 2 * owners.first + 2, 2};
         const auto& parts = SPLITS > 0 ? of_splits : of_runs;
-        NO_UNROLL for (int piece = 0; piece < pieces.count; ++piece)
-            if (own >> piece & 1)
-                merge(params, block, rows, parts, piece * pieces.size,
-                      min((piece + 1) * pieces.size, rows.tile_rows()), shared);
+        NO_UNROLL for (int piece = 0, end; piece < pieces.count; piece = end + 1) {
+            end = pieces.end(own, piece);  // those that follow one another are merged at once
+            if (end == piece) continue;
+            merge(params, block, rows, parts, piece * pieces.size, min(end * pieces.size, rows.tile_rows()), shared);
+        }
     }
 }

@@ -3,37 +3,37 @@
 //
 // Contents, by line:
 //    61  sizes
-//    74  leaf code: element.cuh 76, math.cuh 89, e4m3.cuh 176, running_max.cuh 216, stale_max_softmax.cuh 243,
-//        tiles_1d.cuh 362, grid.cuh 383, output.cuh 487, head_rows.cuh 591, kept_rows.cuh 619, key_bits.cuh 633,
-//        scores.cuh 648, tile_kind.cuh 666, tiles.cuh 670, load.cuh 691
-//   716  causal: Params 718, Context 743, make_context 751, Row 761, make_row 765, keep_bits 774, KvBounds 782,
-//        kv_bounds 786, value_descale 796
-//   801  a block of queries
-//   895  leaf code, continued: tile_scheduler.cuh 897, group_tiles.cuh 909, descending_tiles.cuh 931, layout.cuh 968,
-//        load_matrices.cuh 991, warp_scores.cuh 1002, barrier.cuh 1026, words.cuh 1084, pipeline.cuh 1107,
-//        tma.cuh 1225, tma_1d.cuh 1256, cluster_none.cuh 1278, kv_in_rows.cuh 1286, finished.cuh 1296,
-//        transpose.cuh 1310, warpgroup.cuh 1362, wgmma.cuh 1389, values_transposed.cuh 1437, rounded_late.cuh 1530
-//  1538  what the warps share
-//  1578  the planner
-//  1599  the producer
-//  1620    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1714    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1741  queries times keys
-//  1776  the consumers
-//  1959    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1963    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1972    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1976    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1979    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1981    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1984    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2004    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2021    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2036    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2044  the kernel
-//  2052    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2062    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2072    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    74  leaf code: element.cuh 76, math.cuh 89, e4m3.cuh 176, running_max.cuh 217, stale_max_softmax.cuh 244,
+//        tiles_1d.cuh 383, grid.cuh 404, output.cuh 508, head_rows.cuh 612, kept_rows.cuh 640, key_bits.cuh 654,
+//        scores.cuh 669, tile_kind.cuh 687, tiles.cuh 691, load.cuh 712
+//   737  causal: Params 739, Context 764, make_context 772, Row 782, make_row 786, keep_bits 795, KvBounds 803,
+//        kv_bounds 807, value_descale 817
+//   822  a block of queries: output_in_eights.cuh 890
+//   956  leaf code, continued: tile_scheduler.cuh 958, group_tiles.cuh 970, descending_tiles.cuh 992, layout.cuh 1029,
+//        load_matrices.cuh 1052, warp_scores.cuh 1063, barrier.cuh 1087, words.cuh 1145, pipeline.cuh 1168,
+//        tma.cuh 1287, tma_1d.cuh 1318, cluster_none.cuh 1340, kv_in_rows.cuh 1348, finished.cuh 1360,
+//        transpose.cuh 1374, warpgroup.cuh 1426, wgmma.cuh 1453, values_transposed.cuh 1501, rounded_late.cuh 1592
+//  1600  what the warps share
+//  1639  the planner
+//  1660  the producer
+//  1681    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1776    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1803  queries times keys
+//  1838  the consumers
+//  2023    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2027    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2036    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  2040    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  2043    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2045    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  2048    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2068    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2085    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2100    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2108  the kernel
+//  2116    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2126    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2136    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -175,7 +175,8 @@ DEVICE int thread_index() {
 
 // ---- e4m3.cuh
 /// Q, K, V and P are e4m3 (8 bits, up to 448), the output bf16, whose type and words these are. A row's largest probability
-/// begins at 2^6, where 16-bit operands have 1, so that small ones don't become 0 below 2^-10, and grows to 2^8.75 at most.
+/// begins at 2^6, where 16-bit operands have 1, so that small ones don't become 0 below 2^-10, and grows to 2^8.75 at most. Where
+/// many are as large, it is lowered (stale_max_softmax.cuh).
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr float FIRST = 6, GROWTH = 8.75f;
@@ -309,10 +310,27 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
         return __all_sync(~0u, all);
     }
 
+    /// By what whole exponent a sum is beyond a quarter of the limit. Whole, so that a largest probability that is a power of
+    /// two stays one, and rounds to itself. A quarter: of 64 rows of normal scores some sum is beyond the limit in 1 or 2 of
+    /// 100 tiles then; a half leaves 30 (of 96 keys), no room 80. See docs/notebook/2026-11-e4m3.md.
+    static DEVICE float beyond_room(float sum, float limit) {
+        return fmaxf(ceilf(log2_approximate(sum * (4 / limit))), 0.0f);
+    }
+
+    /// Raises a row's maximum by an exponent, behind the probabilities of a tile. What earlier output is to be multiplied by.
+    template <int N_TILES> DEVICE float lower_row(int m, int r, float step, float (&probs)[M_TILES][N_TILES][4]) {
+        const float scale = exp2_flushed(-step);
+        offset[m][r] -= step;
+        row_sum[m][r] *= scale;
+        tile_sum[m][r] *= scale;
+        UNROLL for (int i = 0; i < 2 * N_TILES; ++i) probs[m][i / 2][2 * r + i % 2] *= scale;
+        return scale;
+    }
+
     /// Where they aren't: raises the maxima of rows with a sum beyond the limit, so that the largest of the probabilities
     /// that are there is 2^FIRST, which rounds to itself: a key that outweighs all others needs that. Where it was hardly more,
-    /// and many are large, by 2^2, or each tile would come here. False if a sum isn't finite, nothing is changed then; and for
-    /// dtypes with so high a limit that this is as good as all cases.
+    /// and many are large, by 2^2; and all rows as far as `leave_room` does, or each tile would come here. False if a sum isn't
+    /// finite, nothing is changed then; and for dtypes with so high a limit that this is as good as all cases.
     template <int N_TILES> DEVICE bool lowered(float (&probs)[M_TILES][N_TILES][4], float limit) {
         if constexpr (Dtype::FIRST == 0) return false;
         if (!max_still_valid(__int_as_float(0x7f7fffff))) return false;
@@ -320,15 +338,18 @@ template <int M_TILES> struct Normalizer : RunningMax<M_TILES> {
             float peak = 0;
             UNROLL for (int i = 0; i < 2 * N_TILES; ++i) peak = fmaxf(peak, probs[m][i / 2][2 * r + i % 2]);
             const float excess = fmaxf(log2_approximate(quad_max(peak)) - Dtype::FIRST, 2.0f);
-            const float step = quad_max(tile_sum[m][r]) > limit ? excess : 0.0f;
-            const float scale = exp2_flushed(-step);
-            offset[m][r] -= step;
-            rescale[m][r] = scale;
-            row_sum[m][r] *= scale;
-            tile_sum[m][r] *= scale;
-            UNROLL for (int i = 0; i < 2 * N_TILES; ++i) probs[m][i / 2][2 * r + i % 2] *= scale;
+            const float sum = quad_max(tile_sum[m][r]), step = sum > limit ? excess : 0.0f;
+            rescale[m][r] = lower_row(m, r, step + beyond_room(sum * exp2_flushed(-step), limit), probs);
         });
         return true;
+    }
+
+    /// Behind the probabilities of a tile of 8 bits with new maxima: raises those of rows with a sum near the limit. Sums of the
+    /// tiles to come are much like it, and some are twice as large.
+    template <int N_TILES> DEVICE void leave_room(float (&probs)[M_TILES][N_TILES][4], float limit) {
+        each_row([&](int m, int r) {
+            rescale[m][r] *= lower_row(m, r, beyond_room(quad_max(tile_sum[m][r]), limit), probs);
+        });
     }
 
     DEVICE void end_tile() {
@@ -766,7 +787,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 770 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 791 "causal_forward_e4m3_d128_sm_90a.cu"
     return row;
 }
 
@@ -774,7 +795,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 778 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 799 "causal_forward_e4m3_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -865,7 +886,47 @@ struct TileMask {
         mask_scores(scores, kept, Normalizer<M_TILES>::masked());
     }
 };
-using OutColumns = ColumnsInFours;  // of accumulators
+
+// ---- output_in_eights.cuh
+/// As `ColumnsInFours`; of four fragments of 16 bits, lanes of a pair swap halves, so that each stores eight neighbours at once.
+struct ColumnsInEights : ColumnsInFours {
+    static DEVICE int first_of_eight(int lane) { return lane % 2 * 16 + lane % 4 / 2 * 8; }
+
+    template <class Stored> static DEVICE void join(unsigned (&all)[4], const float (&x)[4][2], int lane) {
+        const bool odd = lane % 2;
+        UNROLL for (int i = 0; i < 2; ++i) {
+            unsigned low[1], high[1];  // of the first and the last two fragments
+            Stored::words(low, x[0][i], x[1][i]);
+            Stored::words(high, x[2][i], x[3][i]);
+            const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
+            all[i] = odd ? other : low[0];
+            all[2 + i] = odd ? high[0] : other;
+        }
+    }
+};
+
+/// `store_rows`, of 16 bits eight columns at once where there are four fragments.
+template <class Stored, int COLUMNS, class Columns, int M_TILES, int D_TILES, class Places>
+DEVICE void store_rows_in_eights(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                                 const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+    if constexpr (D_TILES % 4 != 0 || COLUMNS != 8 * D_TILES) return store_rows<Stored, COLUMNS, Columns>(places, slot, out, factor, lane);
+    const int column = Columns::first_of_eight(lane);
+    UNROLL for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
+        // Opaque, or they would be computed anew for each fragment.
+        auto* address = places.target + opaque_long(places.offset(row) + column);
+        const bool exists = places.holds(row);
+        UNROLL for (int d = 0; d < D_TILES; d += 4) {
+            float x[4][2];
+            unsigned all[4];
+            UNROLL for (int i = 0; i < 8; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            Columns::template join<Stored>(all, x, lane);
+            if (exists) store_vector(address + 8 * d, all);
+        }
+    }
+}
+
+using OutColumns = ColumnsInEights;  // of accumulators
 
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
@@ -886,7 +947,7 @@ struct Finished {
     /// Stores the warp's rows of a block, and their lse if it is asked for. `out` is lost.
     DEVICE void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
         const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
-        store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
+        store_rows_in_eights<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
         if (params.lse != nullptr)
             store_row_values<M_TILES>(rows.places(params.lse, (long long)params.num_heads * params.q_len, params.q_len, 1), warp_row,
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
@@ -1124,7 +1185,7 @@ struct Plan {
 /// blocks of queries to the producer, with the keys that each group of rows looks at. Each stage of keys has tile info
 /// for each group, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no
 /// index. Two works are kept: one is needed again when the next Q has come. A warp's first lane reads tile info and
-/// works, and arrives at their barriers, for all lanes. Of a plan each lane has a part, and arrives for itself.
+/// works, and arrives at their barriers, for all lanes. Who writes a part of tile info or of a plan arrives for itself.
 template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     static constexpr int QUERY_BARRIERS = 4 * STAGES, PLAN_BARRIERS = QUERY_BARRIERS + 2 * WARPGROUPS;
     static constexpr int SLOT_BYTES = 48;  // schedule/legality.py counts so many
@@ -1149,7 +1210,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     /// `leaving`: how many warps arrive when they have left a stage.
     DEVICE void init(int leaving) const {
         for (int stage = 0; stage < STAGES; ++stage) {
-            barrier_init(keys_full(stage), 1);
+            barrier_init(keys_full(stage), GROUPS + 1);
             barrier_init(keys_empty(stage), leaving);
             barrier_init(values_full(stage), 1);
             barrier_init(values_empty(stage), leaving);
@@ -1163,7 +1224,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
         barrier_init_done();
     }
 
-    /// By one lane, before it, or another behind a warp barrier, arrives at the stage's full barrier.
+    /// By one lane for each group, before it arrives at the stage's full barrier. The lane that loads arrives as well.
     DEVICE void write(int stage, int group, const TileInfo& info) const {
         const int kind = info.loaded ? (int)info.tile.kind : NONE;
         const int flags = kind | (info.last ? LAST : info.gap ? GAP : 0);
@@ -1182,10 +1243,11 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     }
 
     /// By one lane, before it arrives at the warpgroup's full barrier. `turn` is 0 and 1 by turns.
-    DEVICE void write_work(int warpgroup, unsigned turn, const Work& work) const {
-        put(work_at(warpgroup, turn), work);
+    DEVICE void write_work(int warpgroup, unsigned turn, const Plan& plan) const {
+        put(work_at(warpgroup, turn), plan);
     }
 
+    DEVICE Plan read_plan_of(int warpgroup, unsigned turn) const { return take<Plan>(work_at(warpgroup, turn)); }
     DEVICE Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
     /// By a whole warp. Lane i gets the range of group i % GROUPS.
@@ -1196,7 +1258,9 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
         return take<Plan>(base + PLAN_AT);
     }
 
-private:
+protected:
+    static DEVICE int take_word(unsigned address) { return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0); }
+
     // A tile begins at a slot (see tiles_1d.cuh) that is a multiple of 16: the bits below say the rest.
     static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
 
@@ -1209,8 +1273,6 @@ private:
         memcpy(words, &x, sizeof(T));
         UNROLL for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
     }
-
-    static DEVICE int take_word(unsigned address) { return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0); }
 
     template <class T> static DEVICE T take(unsigned address) {
         unsigned words[(sizeof(T) + 15) / 16][4] = {};
@@ -1292,6 +1354,8 @@ DEVICE void load_kv(unsigned target, const TensorMap& map, unsigned barrier, con
     tma_load_panels<Tile, Order>(target, map, barrier, work.kv_start + first, head,
                                  coordinate(kv_batch(params, work), batch_stride));
 }
+
+constexpr int TRANSPOSING_WARPS = 3;  // the last of the warpgroup that loads
 
 // ---- finished.cuh
 // A kernel that begins before the one ahead of it is done (programmatic dependent launch), and waits for what it needs of it:
@@ -1453,7 +1517,7 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct ValuesPipeline : Pipeli
     DEVICE void init(int leaving) const {
         for (int stage = 0; stage < STAGES; ++stage) {
             barrier_init(loaded_full(stage), 1);
-            barrier_init(loaded_empty(stage), 1);
+            barrier_init(loaded_empty(stage), TRANSPOSING_WARPS);
         }
         Base::init(leaving);
     }
@@ -1466,7 +1530,8 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct ValuesPipeline : Pipeli
         barrier_arrive(loaded_full(stage));
     }
 
-    DEVICE int read_rows(int stage) const { return uniform((int)load_word(rows_at(stage))); }
+    /// By a whole warp, whose first lane reads for all.
+    DEVICE int read_rows(int stage) const { return Base::take_word(rows_at(stage)); }
 
 private:
     DEVICE unsigned rows_at(int stage) const { return Base::base + ROWS_AT + 4 * stage; }
@@ -1505,10 +1570,9 @@ DEVICE const unsigned char* tile_ahead(const Params& params, const Work& work, i
     return params.values_ahead + (head * params.kv_tiles + before + slot / BLOCK_KV) * Tile::BYTES;
 }
 
-/// What the warps from FIRST_WARP on do until there are no more values.
-template <class Loaded, class Transposed, int FIRST_WARP, class Shared>
-DEVICE void transpose_values(const Shared& shared) {
-    constexpr int COUNT = WARPS + 4 - FIRST_WARP, THREADS_HERE = 32 * COUNT;
+/// What the last warps do until there are no more values.
+template <class Loaded, class Transposed, class Shared> DEVICE void transpose_values(const Shared& shared) {
+    constexpr int FIRST_WARP = WARPS + 4 - TRANSPOSING_WARPS, THREADS_HERE = 32 * TRANSPOSING_WARPS;
     const int warp = uniform((int)threadIdx.x / 32) - FIRST_WARP;
     for (Ring<STAGES> ring{0};; ring.advance()) {
         const int stage = ring.stage;
@@ -1517,13 +1581,11 @@ DEVICE void transpose_values(const Shared& shared) {
         if (rows == Shared::END) return;
         barrier_wait(shared.values_empty(stage), ring.parity ^ 1);
         if (rows < Loaded::ROWS) clear_rows<Loaded, THREADS_HERE>(shared.loaded(stage), rows, TRANSPOSING_BARRIER);
-        transpose_tile<Loaded, Transposed, COUNT>(shared.loaded(stage), shared.values(stage), warp);
+        transpose_tile<Loaded, Transposed, TRANSPOSING_WARPS>(shared.loaded(stage), shared.values(stage), warp);
         fence_async();
         named_wait(TRANSPOSING_BARRIER, THREADS_HERE);
-        if (threadIdx.x == 32 * FIRST_WARP) {
-            barrier_arrive(shared.loaded_empty(stage));
-            barrier_arrive(shared.values_full(stage));
-        }
+        if (threadIdx.x % 32 == 0) barrier_arrive(shared.loaded_empty(stage));  // each lane that has read the number of rows
+        if (threadIdx.x == 32 * FIRST_WARP) barrier_arrive(shared.values_full(stage));
     }
 }
 
@@ -1570,9 +1632,8 @@ struct Shared : ValuesPipeline<STAGES, WARPGROUPS, GROUPS> {
     DEVICE unsigned loaded(int stage) const { return address + LOADED + stage * VTile::BYTES; }
 };
 
-DEVICE Context context_of(const Params& params, const Work& work) {
-    const int kv_head = work.head / (params.num_heads / params.num_kv_heads);
-    return make_context(params, work, work.head, kv_head);
+DEVICE Context context_of(const Params& params, const Plan& plan) {
+    return make_context(params, plan.work, plan.work.head, plan.kv_head);
 }
 
 // ---------------------------------------------------------------- the planner
@@ -1584,7 +1645,8 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     find_rows(plan.work, params);
     const Rows rows(params, plan.work);
     if (!rows.exist()) return false;
-    const Context context = context_of(params, plan.work);
+    plan.kv_head = plan.work.head / (params.num_heads / params.num_kv_heads);
+    const Context context = context_of(params, plan);
     const QueryBlock block(params, context, rows);
     const KvOrder order = {};
     range = {};
@@ -1592,7 +1654,6 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
         const TileRange found = block.part(GROUP_ROWS * group, GROUP_ROWS).range(order);
         if (threadIdx.x % 32 % GROUPS == group && rows.holds(GROUP_ROWS * group)) range = found;
     }
-    plan.kv_head = context.kv_h;
     return true;
 }
 
@@ -1612,18 +1673,18 @@ struct QueryLoader {
 
     /// The last warpgroup comes first: under most masks it is done with the block before while others work on its last
     /// tiles, and its rows keep the first of this. Meanwhile Q comes to the L2 cache: nobody else reads these rows.
-    DEVICE void load(const Work& work) {
-        const int head = coordinate(work.head, params.q_stride_head), batch = coordinate(work.batch_index, params.q_stride_batch);
+    DEVICE void load(const Plan& plan) {
+        const int head = coordinate(plan.work.head, params.q_stride_head), batch = coordinate(plan.work.batch_index, params.q_stride_batch);
         NO_UNROLL for (int warpgroup = 0; warpgroup < WARPGROUPS; ++warpgroup)
-            if (elected_lane()) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
+            if (elected_lane()) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(plan.work, warpgroup), head, batch);
         NO_UNROLL for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
             // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
             if (elected_lane()) {
                 const unsigned full = shared.queries_full(warpgroup);
-                shared.write_work(warpgroup, parity, work);
+                shared.write_work(warpgroup, parity, plan);
                 barrier_arrive_expecting(full, QTile::BYTES);
-                tma_load_panels<QTile, QOrder>(shared.queries(warpgroup), q_map, full, first_query(work, warpgroup), head,
+                tma_load_panels<QTile, QOrder>(shared.queries(warpgroup), q_map, full, first_query(plan.work, warpgroup), head,
                                                batch);
             }
         }
@@ -1638,7 +1699,7 @@ struct QueryLoader {
             const Plan plan = shared.read_plan(own);
             barrier_arrive(shared.plan_empty());
             if (plan.kv_head < 0) return;
-            load(plan.work);
+            load(plan);
         }
     }
 };
@@ -1654,16 +1715,17 @@ struct Producer {
     KvOrder order = {};
     int ask_below = 0;  // the slot below which the next plan is to be asked for; -1: it has been
 
-    /// `tile` may be none: there is tile info even so. So may the `next` one. Lane i writes that of group i.
+    /// `tile` may be none: there is tile info even so. So may the `next` one. Lane i writes that of group i, and arrives.
     DEVICE void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan, bool first) {
         const bool loaded = tile.live != 0, end = plan.kv_head < 0;
+        const unsigned full = shared.keys_full(keys.stage);
         const int group = threadIdx.x % 32;
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
-        if (group < GROUPS)
+        if (group < GROUPS) {
             shared.write(keys.stage, group, {{tile.slot, tile.kind(group)}, loaded, next.live == 0, next.kind(group) == EMPTY, end});
-        __syncwarp();  // what the lanes have written, the one that arrives publishes
+            barrier_arrive(full);
+        }
         if (elected_lane()) {
-            const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
                 barrier_arrive_expecting(full, KTile::BYTES);
                 load_kv<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, params, plan.work, order.first(tile.slot),
@@ -1704,7 +1766,7 @@ struct Producer {
     /// All that a block of queries needs. `own` are the keys of the lane's group.
     DEVICE void load_block(const Plan& plan, TileRange own) {
         TileRange all = span(own);
-        const Context context = context_of(params, plan.work);
+        const Context context = context_of(params, plan);
         const QueryBlock block(params, context, Rows(params, plan.work));
         const QueryBlock rows = block.part(GROUP_ROWS * (threadIdx.x % 32 % GROUPS), GROUP_ROWS);
         auto kind_of = [&](int kv_first, int kv_last) { return rows.kind(kv_first, kv_last); };
@@ -1720,7 +1782,7 @@ struct Producer {
             if (number < 0) continue;
             const bool done = tile.live == 0;
             if (number == 0 || !done) load_keys(tile, next, plan, number == 0);
-            if (number == 0) queries.load(plan.work);  // which waits for consumers of the block before; keys need not
+            if (number == 0) queries.load(plan);  // which waits for consumers of the block before; keys need not
             if (number > 0) load_values(before, plan);
             if (done) return;
         }
@@ -1906,6 +1968,7 @@ struct Consumer {
         to_scores<FIRST_STEP>(block, tile);
         normalizer.online_softmax_step(scores);
         exponentiate(normalizer);
+        normalizer.leave_room(scores, STALE_MAX_LIMIT);
         to_operands(output_done);
         normalizer.rescale_rows(out);
     }
@@ -1932,6 +1995,7 @@ struct Consumer {
             lost = true;
             may_keep_max = false;
         }
+        if (!keeps_max && !full(tile)) normalizer.leave_room(scores, STALE_MAX_LIMIT);
         to_operands(output_done);
         if (!keeps_max) normalizer.rescale_rows(out);
     }
@@ -2013,14 +2077,16 @@ struct Consumer {
         const unsigned turn = 1 - queries_parity;
         barrier_wait(shared.queries_full(warpgroup), queries_parity);
         queries_parity ^= 1;
-        const Work work = shared.read_work(warpgroup, turn);
-        const Context context = context_of(params, work);
-        QueryBlock block(params, context, Rows(params, work));
+        const Plan plan = shared.read_plan_of(warpgroup, turn);
+        const Context context = context_of(params, plan);
+        QueryBlock block(params, context, Rows(params, plan.work));
         place(info);
         if (info.loaded) block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
         // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
         Normalizer<1> normalizer(block.magnitude);
         UNROLL for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
+        auto sink = [&](int m, int r) { return NEGATIVE_INFINITY; };
+        auto out_scale = [&](const Work& done) { return length_holds(params, done.sequence) * value_descale(params, context); };
         if (info.loaded) {
             attend(block, normalizer, info);
         } else {
@@ -2029,9 +2095,7 @@ struct Consumer {
         }
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
-        const float out_scale = length_holds(params, done.sequence) * value_descale(params, context);
-        auto sink = [&](int m, int r) { return NEGATIVE_INFINITY; };
-        const Finished finished(normalizer, sink, out_scale);
+        const Finished finished(normalizer, sink, out_scale(done));
         const Rows rows(params, done);
         // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);
@@ -2066,8 +2130,8 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
             producer.run();
         }
         // Else, where the producer has no register to keep `warp` in; elsewhere ptxas needs fewer so.
-        if (warp >= WARPS + 1 && params.values_ahead == nullptr)
-            transpose_values<VTile, ValuesTile, WARPS + 1>(shared);
+        if (warp >= WARPS + 4 - TRANSPOSING_WARPS && params.values_ahead == nullptr)
+            transpose_values<VTile, ValuesTile>(shared);
     } else {
         // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<152>();
