@@ -262,6 +262,7 @@ def test_a_variant_is_chosen_by_an_option(spec) -> None:
         assert "there is no variant here: what was given holds masks alone" in shown and "--variant" not in shown
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["png", pytest.param("svg", marks=pytest.mark.slow)])
 def test_show_draws_4096_squared_in_two_seconds(tmp_path: Path, kind: str) -> None:
     """Processor seconds, imports and all: other jobs on the machine don't count. Half as much again is slack."""
