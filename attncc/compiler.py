@@ -15,7 +15,7 @@ from .kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from .kernels.kernel_names import kernel_name
 from .kernels.launched import kernel_names
 from .kernels.over_prefix import over_prefix, prefix_schedule
-from .kernels.registry import backward_facts, has_own, kinds, targets_of
+from .kernels.registry import backward_facts, has_own_kernel, kinds, targets_of
 from .kernels.settings import loop_set
 from .machine_code import Compiled, append_code, compiled, other_kernels
 from .notebook import shown_while
@@ -108,7 +108,7 @@ class Specification:
         build = Build("decode", target, *configuration)
         schedule = self._schedule_of(build)
         sets = schedule is not None and bool(schedule.settings)
-        own = "decode" in self.passes and not sets and has_own(build)
+        own = "decode" in self.passes and not sets and has_own_kernel(build)
         return (make_candidates(self.variant, build, schedule),) if own else ()
 
     def _of_lengths(self, configuration: Configuration, target: str, passes: Sequence[str]) -> tuple[Candidates, ...]:

@@ -400,7 +400,7 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
     )
     yield f"its calls      {facts_of(plan).calls}"
     for other in explained.beside:
-        served = facts_of(other).calls if other.least_rows or other.lone else "other decode calls"
+        served = facts_of(other).calls if other.least_rows or other.one_block else "other decode calls"
         yield f"another one    for {served}: {kernel_name(other)}"
     if plan.lengths is not None:
         yield "lengths        {:,} to {:,} keys: the schedule is for these".format(*plan.lengths)

@@ -27,7 +27,8 @@ from .known_tiles import known_tiles
 from .registry import find, forward_facts, kinds, most_general, why_not
 from .settings import loop_set
 
-_OFTEN_UNSET = ("paged", "kv_dtype", "prefixed", "least_rows", "lone")  # of a build: what keys without it were kept by
+# Of a build: what keys without it were kept by.
+_OFTEN_UNSET = ("paged", "kv_dtype", "prefixed", "least_rows", "one_block")
 _MAY_PAY = 2  # times what fixed tiles may leave for windows to be tried
 
 

@@ -247,6 +247,16 @@ class ForwardFacts(Facts):
         return 0
 
     @property
+    def out_columns(self) -> str:
+        """The struct that says which columns of the output a lane stores."""
+        return "ColumnsInFours" if self.plan.kv_dtype else "ColumnsInPairs"
+
+    @property
+    def store_rows(self) -> str:
+        """The function that stores rows of the output."""
+        return "store_rows"
+
+    @property
     def finishes_early(self) -> bool:
         """Whether a row's sums are finished beside its last P V, which takes registers."""
         return False

@@ -71,7 +71,7 @@ class Family(ABC):
         """Whether its thread blocks wait for the kernel ahead by themselves (`KernelPlan.begins_early`)."""
         return False
 
-    def has_own(self, build: Build) -> bool:
+    def has_own_kernel(self, build: Build) -> bool:
         """Whether what `OwnKernel` tells of a build has a kernel of its own (`Facts.own_kernels`)."""
         return False
 

@@ -15,20 +15,20 @@ def configuration_name(  # noqa: PLR0917
     kv_dtype: str | None = None,
     prefixed: bool = False,
     least_rows: int = 0,
-    lone: bool = False,
+    one_block: bool = False,
 ) -> str:
     """`bf16_d64`, `bf16_d192x128` where values have another head dim, `bf16_d64_paged` for pools of pages,
     `bf16_d64_kv_int8` for caches of another type, `bf16_d64_prefix` for sequences that share a prefix,
-    `bf16_d64_rows17` for decode calls with so many rows and more, `bf16_d64_lone` for dense ones with one thread
+    `bf16_d64_rows17` for decode calls with so many rows and more, `bf16_d64_one_block` for dense ones with one thread
     block a multiprocessor."""
     values = "" if head_dim == value_head_dim else f"x{value_head_dim}"
     cache = "" if kv_dtype is None else f"_kv_{kv_dtype}"
     rows = f"_rows{least_rows}" if least_rows else ""
-    return f"{dtype}_d{head_dim}{values}{cache}{'_paged' * paged}{'_prefix' * prefixed}{rows}{'_lone' * lone}"
+    return f"{dtype}_d{head_dim}{values}{cache}{'_paged' * paged}{'_prefix' * prefixed}{rows}{'_one_block' * one_block}"
 
 
 def configuration_of(plan: KernelPlan) -> str:
-    calls = plan.paged, plan.kv_dtype, plan.prefixed, plan.least_rows, plan.lone
+    calls = plan.paged, plan.kv_dtype, plan.prefixed, plan.least_rows, plan.one_block
     return configuration_name(plan.dtype, plan.head_dim, plan.value_head_dim, *calls)
 
 

@@ -60,10 +60,10 @@ def targets_of(dtype: str, pass_name: str = "forward") -> tuple[str, ...]:
     return tuple(build.target for build in builds if kinds(build, "q_outer"))
 
 
-def has_own(build: Build) -> bool:
+def has_own_kernel(build: Build) -> bool:
     """Whether what `OwnKernel` tells of a build has a kernel of its own."""
     family = next((find(kind, build.pass_name) for kind in kinds(build, "q_outer")), None)
-    return family is not None and family.has_own(build)
+    return family is not None and family.has_own_kernel(build)
 
 
 def family_of(plan: KernelPlan) -> Family:

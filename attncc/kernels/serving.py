@@ -21,7 +21,7 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int
     """
     if plans[0].prefixed:
         return behind_prefix(plans)
-    if plans[0].least_rows or plans[0].lone:
+    if plans[0].least_rows or plans[0].one_block:
         return plans[0]
     plans = at_length(plans, problem)
     others = [] if facts_of(plans[0]).takes_few_rows(problem) else plans[1:]

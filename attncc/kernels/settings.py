@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..schedule.choice import KNOBS, Choice, Value
@@ -23,6 +24,16 @@ class Tile(Protocol):
 
     @property
     def stages(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedTile:
+    """One that a family has in a list."""
+
+    block_q: int
+    block_kv: int
+    warps: int
+    stages: int
 
 
 def number(settings: Mapping[str, Value], name: str, default: int) -> int:

@@ -129,8 +129,8 @@ def _caches_of(plan: KernelPlan) -> str:
     kind, kv_dtype = "pages" if plan.paged else "caches", "" if plan.kv_dtype is None else f" of {plan.kv_dtype}"
     over = f" over {kind}{kv_dtype}" if plan.paged or kv_dtype else ""
     rows = f" of {plan.least_rows} rows and more" if plan.least_rows else ""
-    lone = ", dense, with a thread block for each multiprocessor" * plan.lone
-    return over + " with a shared prefix" * plan.prefixed + rows + lone
+    one_block = ", dense, with a thread block for each multiprocessor" * plan.one_block
+    return over + " with a shared prefix" * plan.prefixed + rows + one_block
 
 
 def _function_lines(variant: Variant, plans: Sequence[KernelPlan]) -> Iterator[str]:

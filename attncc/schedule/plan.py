@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import product
 from typing import NamedTuple
 
 from ..analysis.grid_2d import Grid2D
@@ -39,10 +40,10 @@ class OwnKernel(NamedTuple):
     """What tells decode calls that have a kernel of their own: fields of `Build`."""
 
     least_rows: int = 0
-    lone: bool = False
+    one_block: bool = False
 
 
-OWN_KERNELS = tuple(OwnKernel(rows, lone) for lone in (False, True) for rows in (0, *LEAST_ROWS) if rows or lone)
+OWN_KERNELS = tuple(OwnKernel(rows, one) for one, rows in product((False, True), (0, *LEAST_ROWS)) if one or rows)
 
 
 def stored(head_dim: int, element_bytes: int) -> int:
@@ -69,7 +70,7 @@ class Build:
     kv_dtype: str | None = None  # of k and v, a name of KV_DTYPES, where that isn't q's
     prefixed: bool = False  # of calls whose sequences share a prefix: `forward` over it, `decode` behind it
     least_rows: int = 0  # of decode calls that have a kernel of their own, one of LEAST_ROWS; 0: all others
-    lone: bool = False  # of dense decode calls for which one thread block fills a multiprocessor
+    one_block: bool = False  # of dense decode calls for which one thread block fills a multiprocessor
     lengths: tuple[int, int] | None = None  # keys of the calls that it serves, both ends included; None: all others
 
     @property
@@ -112,7 +113,7 @@ class KernelPlan(Choice):
     # Of decode calls that have a kernel of their own, one of LEAST_ROWS; 0: of all others.
     least_rows: int = field(default=0, metadata={OPTIONAL: True})
     # Of dense decode calls for which one thread block fills a multiprocessor.
-    lone: bool = field(default=False, metadata={OPTIONAL: True})
+    one_block: bool = field(default=False, metadata={OPTIONAL: True})
     # Thread blocks find their run while the kernel ahead on the stream is at work, and wait for it by themselves
     # (kernel_ahead.cuh). Then, and only then, launches say so to the driver.
     begins_early: bool = field(default=False, metadata={OPTIONAL: True})
@@ -124,7 +125,7 @@ class KernelPlan(Choice):
     def build(self) -> Build:
         dims = self.head_dim, self.value_head_dim
         asked = self.pass_name, self.target, self.dtype
-        own, lengths = (self.least_rows, self.lone), self.lengths
+        own, lengths = (self.least_rows, self.one_block), self.lengths
         return Build(*asked, *dims, self.paged, self.kv_dtype, self.prefixed, *own, lengths)
 
     @property

@@ -292,7 +292,7 @@ def test_a_head_for_each_multiprocessor(q_len: int) -> None:
         for heads, length in ((32, q_len), (8, 4100), (8, 4100))
     )
     out = kernel(q, k, v)
-    assert any("_lone" in name for name in kernel.report()) == cuda().target.startswith("sm_90")
+    assert any("_one_block" in name for name in kernel.report()) == cuda().target.startswith("sm_90")
     kept = torch.ones(q_len, 4100, dtype=torch.bool, device="cuda").tril(4100 - q_len)
     for at in range(0, batch, 5):
         one = [x[at : at + 1].double() for x in (q, k, v)]

@@ -13,7 +13,7 @@ from ...schedule.target import TARGETS
 from ..family import Asked, Family, Settings, Tiles, Where
 from ..helpers import min_max_table
 from ..portable.lacks import lacks
-from .facts import LONE_KEYS, Decode, is_timed, keys_of_many_rows
+from .facts import ONE_BLOCK_KEYS, Decode, is_timed, keys_of_many_rows
 
 
 class DecodeFamily(Family):
@@ -31,13 +31,13 @@ class DecodeFamily(Family):
         is there: such kernels begin when that is so."""
         return TARGETS[build.target].dependent_launch and not variant.inputs and variant.dropout is None
 
-    def has_own(self, build: Build) -> bool:
+    def has_own_kernel(self, build: Build) -> bool:
         """Where that was timed, and fewer rows don't have the same kernel."""
         from ..portable.tiles import tiles
 
         if not is_timed(build):
             return False
-        if build.lone:
+        if build.one_block:
             return build.least_rows == 0
         tile = tiles({}, build).choices[0]
         before = [keys_of_many_rows(tile, least) for least in LEAST_ROWS if least < build.least_rows]
@@ -57,8 +57,8 @@ class DecodeFamily(Family):
         from ..portable.tiles import begin
 
         found = begin(self, asked)
-        if asked.build.lone:
-            yield self.tiles({"block_kv": LONE_KEYS, **asked.settings}, asked.build).choices[0]
+        if asked.build.one_block:
+            yield self.tiles({"block_kv": ONE_BLOCK_KEYS, **asked.settings}, asked.build).choices[0]
         elif asked.build.least_rows:
             first = next(found)
             yield from (replace(first, keys_at_once=keys) for keys in keys_of_many_rows(first, asked.build.least_rows))

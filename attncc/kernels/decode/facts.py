@@ -13,6 +13,7 @@ from ...schedule.choice import MAX_SPLITS, Choice
 from ...schedule.plan import FRAGMENT, LEAST_ROWS, Build, OwnKernel
 from ...schedule.target import TARGETS
 from ..facts import IDLE_SHARE, SPLIT_KEYS
+from ..live_tiles import reach
 from ..parameters import (
     ELEMENT_TYPES,
     Parameter,
@@ -34,10 +35,12 @@ MOST_BLOCKS = 512  # of a launch: each has a counter
 # `_MERGED_ROWS` of 16 and 32 differ by 0.3 us at most; another number of pieces was not timed.
 _MERGED_ROWS = 24  # of one part, which a thread block merges in the time that a tile takes
 _MOST_PIECES = 8  # of an item's rows, merged by a thread block each: MOST of `MergePieces` (merge_pieces.cuh)
-# One thread block a multiprocessor, timed at head dim 128 beside two (docs/notebook/2026-11-decode.md).
-LONE_KEYS = 128  # of its tiles
-_BUSY = 15 / 16  # of the multiprocessors have a head, at least: a guess; 128 of 132 were timed
-_MANY_KEYS = 4096  # of a head, at least: a guess between 8192, which won 2 to 4 %, and 1024, which lost 2 %
+# One thread block a multiprocessor in place of two: from times at head dim 128, the only one that has such kernels
+# (docs/notebook/2026-11-decode.md, "wgmma for many rows"). Both limits are guesses between what was timed. They decide
+# which of two right kernels runs: a wrong one costs 2 % of the time.
+ONE_BLOCK_KEYS = 128  # of its tiles: as many bytes in flight as two blocks with tiles of 64 have
+_BUSY = 15 / 16  # of the multiprocessors have a head, at least. 128 of 132 won 2 to 4 %; fewer weren't timed
+_MANY_KEYS = 4096  # that the mask lets a head look at, at least. 8,192 won 2 to 4 %, 1,024 lost 2 %
 _LEAST_RUN = 2  # tiles: LEAST of `HeadRuns` (head_runs.cuh)
 _SHORT_RUN = 16  # tiles of one row: up to here, one thread block a multiprocessor reads as fast as two
 _SHORT_RUN_ROWS = 2  # that make that one tile longer: the more there are to merge, the fewer parts there should be
@@ -56,7 +59,7 @@ def is_timed(build: Build) -> bool:
     if build.prefixed or build.element_bytes != 2 or not TARGETS[build.target].many_rows:
         return False
     narrow = max(build.padded_head_dims) <= 128
-    if build.lone:
+    if build.one_block:
         return build.padded_head_dims == (128, 128) and not build.paged and build.kv_dtype is None
     if build.kv_dtype is not None:
         return narrow and build.kv_dtype == "e4m3"
@@ -119,25 +122,27 @@ class Decode(PortableForward):
             return ()
         rows = problem.rows * self.row_heads(problem)
         many = [least for least in reversed(LEAST_ROWS) if least <= rows]
-        lone = [OwnKernel(min(many, default=0), lone=True)] if self._is_lone(problem, multiprocessors) else []
-        return (*lone, *map(OwnKernel, many))
+        others = tuple(map(OwnKernel, many))
+        if not self._takes_one_block(problem, multiprocessors):
+            return others
+        return (OwnKernel(min(many, default=0), one_block=True), *others)
 
-    def _is_lone(self, problem: Problem, multiprocessors: int) -> bool:
+    def _takes_one_block(self, problem: Problem, multiprocessors: int) -> bool:
         """Whether one thread block a multiprocessor, with tiles of more keys, is faster than two: where all heads have
-        the same keys, and either each multiprocessor has a head, of which nothing is merged then, or there are many
+        as many tiles, and either each multiprocessor has a head, of which nothing is merged then, or there are many
         rows to merge, in half as many parts. Ragged batches lost up to a fifth: one block alone waits where it goes on
         to another head."""
         items = self.items(problem)
-        if problem.varies or self.q_blocks(problem) > 1 or items > multiprocessors:
+        if problem.varies or self.tiles_differ or self.q_blocks(problem) > 1 or items > multiprocessors:
             return False
-        one_each = _BUSY * multiprocessors <= items and problem.kv_len >= _MANY_KEYS
+        one_each = _BUSY * multiprocessors <= items and reach(self.plan, problem) >= _MANY_KEYS
         return one_each or problem.rows * self.row_heads(problem) >= LEAST_ROWS[-1]
 
     @property
     def calls(self) -> str:
         if self.plan.prefixed:
             return "those with shared_prefix: over each sequence's own keys, and merges both"
-        if self.plan.lone:
+        if self.plan.one_block:
             rows = f", of {self.plan.least_rows} rows and more" if self.plan.least_rows else ""
             return f"dense decode calls with a key head for each multiprocessor, or many rows of fewer heads{rows}"
         if self.plan.least_rows:
@@ -197,12 +202,24 @@ class Decode(PortableForward):
         return self.plan.split_kv or 0
 
     @property
-    def heads_differ(self) -> bool:
-        """Whether the mask may keep other tiles for each head of a group."""
+    def _asked(self) -> tuple[ir.Expr, ...]:
+        """The rules that say which tiles rows have."""
         plan = self.plan
         tests = (plan.rules.any_kept, plan.rules.all_kept) if plan.tests_tiles else ()
-        asked = (*plan.rules.bounds, *tests) if plan.variant.keeps and plan.skip != "never" else ()
-        return any("h" in ir.reads(plan.variant, rule) for rule in asked)
+        return (*plan.rules.bounds, *tests) if plan.variant.keeps and plan.skip != "never" else ()
+
+    @property
+    def heads_differ(self) -> bool:
+        """Whether the mask may keep other tiles for each head of a group."""
+        return any("h" in ir.reads(self.plan.variant, rule) for rule in self._asked)
+
+    @property
+    def tiles_differ(self) -> bool:
+        """Whether heads of sequences of one length may have more or fewer tiles than others: by inputs, or by which
+        sequence or head it is."""
+        read = {name for rule in self._asked for name in ir.reads(self.plan.variant, rule)}
+        by_inputs = any(isinstance(node, ir.Load | ir.Search) for node in ir.walk(*self._asked))
+        return by_inputs or not read.isdisjoint(("b", "h", "kv_h"))
 
     @property
     def knows_tiles(self) -> bool:
@@ -230,8 +247,8 @@ class Decode(PortableForward):
 
     @property
     def reads_once(self) -> bool:
-        """Of few rows, whose calls the memory limits; with many some lost 0.3 to 3 %. Where that was timed. Scales of
-        pages are an exception: with them that was an illegal instruction (ptxas 13.0)."""
+        """Of few rows, whose calls the memory limits; with many some lost 0.3 to 3 %. Where that was timed. Not of
+        8-bit caches in pages: such launches ended with an illegal instruction, and why isn't known."""
         plan, wide = self.plan, max(self.plan.build.padded_head_dims) > 128
         able = TARGETS[plan.target].evicts_first and is_timed(plan.build) and not wide
         return able and plan.least_rows <= self.most_read_once and not (plan.paged and plan.kv_dtype)
@@ -300,14 +317,12 @@ class Decode(PortableForward):
             each, may_have = tiles // heads, size + _AGAIN // (1 if short else 2)
             if heads > count:
                 whole = -(-heads // count) * each
-                return (
-                    Runs(whole, 0, tiles, -(-tiles // whole), 1)
-                    if whole <= may_have
-                    else Runs(size, longer, tiles, count, 1)
-                )
-            longest = max(-(-each // (count // heads)), min(each, _LEAST_RUN) if short else 1)
-            if longest <= may_have:
-                return Runs(longest, 0, each, -(-each // longest), heads)
+                if whole <= may_have:
+                    return Runs(whole, 0, tiles, -(-tiles // whole), 1)
+            else:
+                longest = max(-(-each // (count // heads)), min(each, _LEAST_RUN) if short else 1)
+                if longest <= may_have:
+                    return Runs(longest, 0, each, -(-each // longest), heads)
         return Runs(size, longer, tiles, count, 1)
 
     def laid_out(

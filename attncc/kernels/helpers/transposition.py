@@ -23,8 +23,9 @@ _BARRIER_BYTES = 8
 # On an H200. What it costs: to read and write V, and a launch: 4 us alone, of which half is taken to remain since the
 # kernel begins beside its end (not timed apart). What it brings: a share of the time that products take, by how many
 # warps transpose V for blocks of how many rows. With 2 warps and 128 rows (head dim 256) that was 19 to 26 %, with 3
-# and 192 (head dim 128) 1 to 3 %, as these have time enough: the third power of warps * rows meets both. A mask is
-# taken to leave out half of the keys, as a causal one does. Figures: docs/notebook/2026-11-e4m3.md.
+# and 192 (head dim 128) 1 to 3 %, as these have time enough. A power of warps * rows is a guess that meets both; no
+# third pair was timed. A mask is taken to leave out half of the keys, as a causal one does. A wrong guess changes
+# times, not results. Figures: docs/notebook/2026-11-e4m3.md.
 LAUNCH_SECONDS = 2e-6
 BYTES_A_SECOND = 4e12
 FLOPS = 1e15

@@ -30,10 +30,10 @@ class HopperDecodeFamily(DecodeFamily):
             return f"head dims that are no multiples of {PANEL_COLUMNS}: wgmma reads whole panels of shared memory"
         return None
 
-    def has_own(self, build: Build) -> bool:
+    def has_own_kernel(self, build: Build) -> bool:
         """Of one thread block a multiprocessor one kernel. Else those for 17 rows and 33 differ where one reads keys
         once (`Decode.reads_once`); at head dims up to 64 there is that for 33 alone, above 128 that for 17."""
-        if build.lone or max(build.padded_head_dims) > 128:
+        if build.one_block or max(build.padded_head_dims) > 128:
             return is_timed(build) and build.least_rows == LEAST_ROWS[0]
         return is_timed(build)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ...schedule.plan import FRAGMENT, LEAST_ROWS
+from ...schedule.plan import LEAST_ROWS
 from ..decode.facts import Decode
 from ..hopper.panels import STEP, WARPGROUP_WARPS
+from ..hopper.warpgroup_rows import WarpgroupRows
 from ..products import Product
 
 
-class HopperDecode(Decode):
+class HopperDecode(WarpgroupRows, Decode):
     """Of a plan of the pass `decode`."""
 
     most_read_once = LEAST_ROWS[0]
@@ -16,19 +17,11 @@ class HopperDecode(Decode):
     @property
     def reads_once(self) -> bool:
         """Not with one thread block a multiprocessor, either: that lost 1 %."""
-        return super().reads_once and not self.plan.lone
+        return super().reads_once and not self.plan.one_block
 
     @property
     def row_warps(self) -> str:
         return str(WARPGROUP_WARPS)
-
-    @property
-    def warp_rows(self) -> str:
-        return str(FRAGMENT)
-
-    @property
-    def warp_slot(self) -> str:
-        return f"threadIdx.x / 32 % {WARPGROUP_WARPS} * WARP_ROWS"
 
     @property
     def warp_keys(self) -> int:

@@ -68,6 +68,14 @@ class HopperForward(ForwardFacts):
         return self.plan.dtype == "e4m3"
 
     @property
+    def out_columns(self) -> str:
+        return "ColumnsInEights" if self.transposes_values else super().out_columns
+
+    @property
+    def store_rows(self) -> str:
+        return "store_rows_in_eights" if self.transposes_values else super().store_rows
+
+    @property
     def row_groups(self) -> int:
         """Into how many groups a block's rows fall, for each of which tiles have lists and info: one for each
         warpgroup, or one for all. One where nothing is masked, and where large tiles are tested, which are seldom EMPTY

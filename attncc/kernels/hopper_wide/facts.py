@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...problem import Problem
-from ...schedule.plan import FRAGMENT
 from ..decode.facts import ANY_NUMBER, Decode, LaidOut
-from ..hopper.panels import PANEL_COLUMNS, STEP, WARPGROUP_WARPS
+from ..hopper.panels import PANEL_COLUMNS, STEP
+from ..hopper.warpgroup_rows import WarpgroupRows
 from ..pages import fits_boxes
 from ..parameters import Parameter, ints
 from ..products import Product
@@ -42,7 +42,7 @@ _BUSY_FOR_IDLE = 10
 _MANY_KEYS = 4096  # the fewest that both kernels were timed with at 16 rows
 
 
-class HopperWide(Decode):
+class HopperWide(WarpgroupRows, Decode):
     """Of a plan of the pass `forward`."""
 
     other_registers = 32
@@ -75,14 +75,6 @@ class HopperWide(Decode):
     @property
     def shares_rows(self) -> bool:
         return True
-
-    @property
-    def warp_rows(self) -> str:
-        return str(FRAGMENT)
-
-    @property
-    def warp_slot(self) -> str:
-        return f"threadIdx.x / 32 % {WARPGROUP_WARPS} * WARP_ROWS"
 
     @property
     def warp_keys(self) -> int:

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...schedule.plan import Build
 from ..family import Settings, Tiles
-from ..settings import choice, number
+from ..settings import FixedTile, choice, number
 from .shared import WARPS, fits
 
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A tile of block_q x block_kv, worked on by `warps` warps, of which one loads, with `stages` tiles in flight."""
-
-    block_q: int
-    block_kv: int
-    warps: int
-    stages: int
-
-
 # One warpgroup's rows: O of more doesn't fit the registers. As many keys, whose P has the size of a panel.
-_TILE = Tile(64, 64, WARPS, 2)
+_TILE = FixedTile(64, 64, WARPS, 2)
 
 
 def tiles(settings: Settings, build: Build) -> Tiles:

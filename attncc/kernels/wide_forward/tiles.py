@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...schedule.plan import Build
 from ..family import Settings, Tiles
-from ..settings import choice, number
+from ..settings import FixedTile, choice, number
 from .shared import fits
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A tile of block_q x block_kv, worked on by `warps` warps, with `stages` tiles of keys in flight."""
-
-    block_q: int
-    block_kv: int
-    warps: int
-    stages: int
-
 
 # Many rows: as many as registers hold of O, so that each key loaded serves many. With one stage V comes under
 # S = Q K^T, and the next K under O += P V.
 _FORWARD = (
-    Tile(64, 64, 8, 2),
-    Tile(64, 64, 8, 1),
-    Tile(64, 32, 8, 1),
-    Tile(32, 64, 8, 1),
-    Tile(32, 32, 4, 1),
-    Tile(16, 32, 4, 1),
+    FixedTile(64, 64, 8, 2),
+    FixedTile(64, 64, 8, 1),
+    FixedTile(64, 32, 8, 1),
+    FixedTile(32, 64, 8, 1),
+    FixedTile(32, 32, 4, 1),
+    FixedTile(16, 32, 4, 1),
 )
 # Few rows: the memory must be kept busy.
-_DECODE = (Tile(16, 64, 4, 2), Tile(16, 64, 4, 1), Tile(16, 32, 4, 2), Tile(16, 32, 4, 1))
+_DECODE = (FixedTile(16, 64, 4, 2), FixedTile(16, 64, 4, 1), FixedTile(16, 32, 4, 2), FixedTile(16, 32, 4, 1))
 _TABLES = {"forward": _FORWARD, "decode": _DECODE}
 
 

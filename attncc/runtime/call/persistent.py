@@ -9,9 +9,10 @@ from ...schedule.plan import DTYPE_BYTES, KernelPlan
 
 PAIRED_ROWS = 1024  # of keys, or queries, that a block goes over: with fewer, waiting for each other at ends costs more
 PAIRED_MASKED = 4  # times as many under a mask, where a pair goes through the tiles of either block
-# Of the rows of blocks, that no sequence has. On an H200 (D128, blocks of 192 rows, full) pairs bring 2 to 4 % at most,
-# and to claim blocks one by one, of which short ones are soon done, 6 % at 1/9 (docs/notebook/2026-11-forward.md).
-IDLE_SHARE = 1 / 16
+# Of the rows of blocks, those that no sequence has: above this share there are no pairs. A guess: pairs bring 2 to 4 %
+# at most. At 1/9, to claim blocks one by one, of which short ones are soon done, brought 6 % (an H200, D128, blocks of
+# 192 rows, full: docs/notebook/2026-11-forward.md). Other shares weren't timed.
+PADDED_SHARE = 1 / 16
 _SUM_BYTES = 4  # of an element of the sum of dQ
 
 
@@ -32,8 +33,8 @@ def clusters(plan: KernelPlan, problem: Problem, resident: int) -> bool:
     blocks = forward_facts(plan).q_blocks(problem)
     together = problem.group * blocks  # blocks of queries that follow each other
     even = together % 2 == resident % 2 == 0
-    idle = 1 - problem.q_len / (blocks * plan.block_q)
-    serves = even and not problem.packed and not (has_short_blocks(plan, problem) and idle > IDLE_SHARE)
+    padded = blocks * plan.block_q - problem.q_len > PADDED_SHARE * blocks * plan.block_q
+    serves = even and not problem.packed and not (has_short_blocks(plan, problem) and padded)
     return forward_facts(plan).uses_clusters and serves and problem.kv_len >= PAIRED_ROWS
 
 

@@ -28,7 +28,7 @@ CODE_SUFFIX = ".cubin"
 _DIMS = r"_d(?P<head_dim>\d+)(x(?P<value>\d+))?"
 _CONFIGURATION = (
     rf"(?P<dtype>([a-z]+\d+)+){_DIMS}(_kv_(?P<kv>[a-z0-9]+))?(?P<paged>_paged)?(?P<prefix>_prefix)?"
-    r"(_rows(?P<rows>\d+))?(?P<lone>_lone)?(_k(?P<lengths>\d+to\d+))?_(?P<target>sm_\d+a?)"
+    r"(_rows(?P<rows>\d+))?(?P<one_block>_one_block)?(_k(?P<lengths>\d+to\d+))?_(?P<target>sm_\d+a?)"
 )
 _FORWARD = re.compile(rf"(?P<variant>\w+)_forward_{_CONFIGURATION}")
 
@@ -46,8 +46,8 @@ class PackageStore:
             paged, prefixed = bool(found["paged"]), bool(found["prefix"])
             dims = head_dim, int(found["value"] or head_dim)
             rows = int(found["rows"] or 0)
-            lone = bool(found["lone"])
-            configuration = Configuration(found["dtype"], *dims, paged, found["kv"], prefixed, rows, lone)
+            one_block = bool(found["one_block"])
+            configuration = Configuration(found["dtype"], *dims, paged, found["kv"], prefixed, rows, one_block)
             key = configuration, found["target"], found["pass"]
             if found["lengths"] is None:
                 self._names[key] = name

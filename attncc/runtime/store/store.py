@@ -22,7 +22,7 @@ class Configuration(NamedTuple):
     kv_dtype: str | None = None  # of a cache of 8 bits: e4m3 | int8
     prefixed: bool = False  # sequences share a prefix (`shared_prefix=`)
     least_rows: int = 0  # of decode calls that have a kernel of their own (`OwnKernel`)
-    lone: bool = False  # the same
+    one_block: bool = False  # the same
 
     @property
     def serves_caches(self) -> bool:
@@ -32,7 +32,7 @@ class Configuration(NamedTuple):
     @property
     def own_kernel(self) -> bool:
         """Whether it is for some decode calls alone."""
-        return self.least_rows > 0 or self.lone
+        return self.least_rows > 0 or self.one_block
 
     @property
     def name(self) -> str:

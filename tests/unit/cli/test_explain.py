@@ -41,11 +41,11 @@ def test_explain_counts_in_tiles_2d_where_these_run(spec, length: int, arguments
     assert len(found["plan"]["grid_2d"]) == 4 and other["plan"]["grid_2d"] is None
 
 
-@pytest.mark.parametrize(("q_len", "own"), [(1, ""), (8, "_rows17"), (16, "_rows17_lone")])
+@pytest.mark.parametrize(("q_len", "own"), [(1, ""), (8, "_rows17"), (16, "_rows17_one_block")])
 def test_all_decode_kernels_are_named(q_len: int, own: str) -> None:
     command = ("explain", "causal", "--q-len", q_len, "--kv-len", 8192, "--heads", 32, "--kv-heads", 8)
     told = unwrapped(*command, "--head-dim", 128, "--no-compile")
-    for other in ("", "_rows17", "_rows33", "_lone", "_rows17_lone"):
+    for other in ("", "_rows17", "_rows33", "_one_block", "_rows17_one_block"):
         assert (f"causal_decode_bf16_d128{other}_sm_90a" in told) == (other != own)
     assert ("another one for other decode calls" in told) == (own != "")
     found = json.loads(run(*command, "--head-dim", 128, "--no-compile", "--format", "json").stdout)

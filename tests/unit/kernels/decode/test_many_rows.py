@@ -37,7 +37,7 @@ def call(q_len: int, group: int = 4, kv_len: int = 8192) -> Problem:
 
 def own(plan: KernelPlan, problem: Problem) -> tuple[int, ...]:
     """Of own kernels for a call, but for those of one thread block a multiprocessor, how many rows they are for."""
-    return tuple(item.least_rows for item in facts_of(plan).own_kernels(problem, 132) if not item.lone)
+    return tuple(item.least_rows for item in facts_of(plan).own_kernels(problem, 132) if not item.one_block)
 
 
 @pytest.mark.parametrize(("configuration", "keys"), [(MANY, [32]), (MORE, [64, 32])])

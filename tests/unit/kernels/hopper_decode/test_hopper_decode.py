@@ -10,7 +10,7 @@ import pytest
 from attncc.codegen.render import render
 from attncc.compiler import load_specification
 from attncc.kernels import legality
-from attncc.kernels.registry import facts_of, forward_facts, has_own
+from attncc.kernels.registry import facts_of, forward_facts, has_own_kernel
 from attncc.runtime.store.store import Configuration
 from attncc.schedule.plan import LEAST_ROWS, OWN_KERNELS, Build, KernelPlan
 from attncc.schedule.plan_json import from_json, to_json
@@ -32,7 +32,7 @@ def plans(least_rows: int = MANY, head_dim: int = 128, **asked: Any) -> list[Ker
         ({}, "64 x 64, 4 warps", 2),
         ({"least_rows": MORE, "head_dim": 64}, "64 x 128, 4 warps", 2),
         ({"head_dim": 256}, "64 x 64, 4 warps", 1),
-        ({"lone": True}, "64 x 128, 8 warps", 1),
+        ({"one_block": True}, "64 x 128, 8 warps", 1),
         ({"paged": True}, "64 x 64, 4 warps", 2),
     ],
 )
@@ -50,7 +50,7 @@ def test_the_kernel(asked: dict[str, Any], tile: str, blocks: int) -> None:
 def test_keys_are_read_once_by_those_of_few_of_these_rows() -> None:
     """In all other respects the kernels of both numbers are alike, and so above head dim 128, where it isn't timed."""
     once = {own: facts_of(plan).reads_once for own in OWN_KERNELS for plan in plans(**own._asdict())[:1]}  # type: ignore[attr-defined]
-    assert [(own.least_rows, own.lone, known) for own, known in once.items()] == [
+    assert [(own.least_rows, own.one_block, known) for own, known in once.items()] == [
         (MANY, False, True), (MORE, False, False), (0, True, True), (MANY, True, False)
     ]  # fmt: skip
     assert plans(MORE, 256) == [] and len(plans(MANY, 256)) == 3
@@ -79,12 +79,10 @@ def test_caches_of_8_bits_have_those_of_mma() -> None:
 
 def test_other_targets_have_those_of_mma() -> None:
     dims = ("bf16", 128, 128)
-    builds = [Build("decode", "sm_90", *dims, least_rows=own.least_rows, lone=own.lone) for own in OWN_KERNELS]
-    found = {(build.least_rows, build.lone) for build in builds if has_own(build)}
+    builds = [Build("decode", "sm_90", *dims, **own._asdict()) for own in OWN_KERNELS]
+    found = {(build.least_rows, build.one_block) for build in builds if has_own_kernel(build)}
     assert found == {(MANY, False), (MORE, False), (0, True)}
-    assert not any(
-        has_own(Build("decode", "sm_100", *dims, least_rows=own.least_rows, lone=own.lone)) for own in OWN_KERNELS
-    )
+    assert not any(has_own_kernel(Build("decode", "sm_100", *dims, **own._asdict())) for own in OWN_KERNELS)
 
 
 def test_wgmma_reads_copies_behind_a_fence() -> None:
