@@ -73,10 +73,12 @@ class Report:
         """What is to be done, and how sure that is."""
         verdict, winner = self._session.verdict, self._session.winner
         if verdict is None:
-            return "nothing was timed to the end"
+            return "the time was too short: nothing was timed to the end"
         low, high = verdict.interval
         if winner is None:
             best = self._session.trials[verdict.name].tiles
+            if low > verdict.floor:
+                return f"what the file has stays; {best} may save {verdict.gain:.1%}: too few windows tell"
             saves = f"saves {verdict.gain:.1%}" if verdict.gain > 0 else f"takes {-verdict.gain:.1%} longer"
             return (
                 f"what the file has stays; the best other, {best}, {saves} (it saves {low:.1%} to {high:.1%}), "

@@ -76,12 +76,12 @@ class Session:
         interruption, whenever that came; without `timing` it takes no more windows."""
         if self.verdict is None and self.trials:
             self.verdict = self._concluded(timing)
-            if self.verdict is not None and timing and not self._cut_short:
+            if self.verdict is not None and timing and not self.is_cut_short:
                 self.log.write("verdict", **vars(self.verdict), bits_differ=self.bits_differ)
         self.log.close()
 
     @property
-    def _cut_short(self) -> bool:
+    def is_cut_short(self) -> bool:
         """Whether more time could change the verdict."""
         late = any(trial.trouble == LATE for trial in self.trials.values())
         return late or self._ran_out
