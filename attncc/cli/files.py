@@ -70,7 +70,9 @@ _OPTIONS = {
 }
 
 
-_WITHOUT_A_GPU = "tune, bench and `--device cuda` want one; run, show, explain, check and build work without"
+_WITHOUT_A_GPU = (
+    "tune, bench, `explain --measure` and `--device cuda` want one; run, show, explain, check and build work without"
+)
 
 
 def on_the_command_line(found: Diagnostic) -> Diagnostic:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -103,6 +104,10 @@ def test_backward(executable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("nothing", "A542", "No kernels were profiled"),
         ("crash", "A542", "error[A503]: a kernel can't be launched here"),
         ("gap", "A542", "it has no counter dram__bytes_read.sum, dram__bytes_write.sum"),
+        ("nan", "A542", "it has no counter dram__bytes_read.sum, dram__bytes_write.sum"),
+        ("oldest", "A542", "it doesn't know the option --print-kernel-base"),
+        ("killed", "A542", "it was ended by Segmentation fault"),
+        ("rubbish", "A542", "it saw no kernel"),
     ],
 )
 def test_what_can_go_wrong(executable: Path, monkeypatch: pytest.MonkeyPatch, mode: str, code: str, text: str) -> None:
@@ -115,9 +120,28 @@ def test_without_ncu(executable: Path, monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     monkeypatch.setattr(ncu, "_ELSEWHERE", ())
     assert "error[A540]: counters can't be read: Nsight Compute isn't installed" in explain(status=1).output
-    assert "error[A540]" in explain("--ncu", tmp_path / "absent", status=1).output
+    assert "absent can't be run: no such program" in explain("--ncu", tmp_path / "absent", status=1).output
     monkeypatch.setattr(ncu, "_ELSEWHERE", (str(tmp_path / "*cu"),))
     assert ncu.find(None) == executable
+
+
+def test_what_is_no_program(tmp_path: Path) -> None:
+    path = tmp_path / "ncu"
+    path.write_text("no program")
+    path.chmod(0o755)
+    with pytest.raises(AttnccError, match=r"A540.*can't be run: Exec format error"):
+        ncu._run([str(path)])
+
+
+def test_the_process_that_is_watched_ends_with_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would hold both streams, and the wait would be its own."""
+    path = tmp_path / "ncu"
+    path.write_text("#!/bin/sh\nsleep 60 &\nsleep 60\n")
+    path.chmod(0o755)
+    monkeypatch.setattr(ncu, "SECONDS", 0.1)
+    begin = time.monotonic()
+    assert ncu._run([str(path)]) == ("it took longer than 0.1 s", 1)
+    assert time.monotonic() - begin < 30
 
 
 def test_without_a_gpu(executable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +151,8 @@ def test_without_a_gpu(executable: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         raise AttnccError(_no_gpu("no NVIDIA driver is installed", ""))
 
     monkeypatch.setattr("attncc.runtime.cuda.driver.driver", none)
-    assert "error[A503]" in explain("--ncu", executable, status=1).output
+    shown = " ".join(explain("--ncu", executable, status=1).output.split())
+    assert "error[A503]" in shown and "explain --measure" in shown
 
 
 @pytest.mark.parametrize("arguments", [("--device", "h200"), ("--arch", "sm_80"), ("--kv-lens", "5,6")])
