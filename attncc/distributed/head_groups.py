@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..ir import Expr, Keep, Load, Local, Symbol, Variant
+from ..ir import Expr, Load, Local, Symbol, Variant, root_of
 from ..problem.inputs import merges
 
 _INDEX = {"head": "h", "kv_head": "kv_h"}  # what indexes axes of heads
@@ -20,7 +20,7 @@ def heads_apart(variant: Variant) -> bool:
     if variant.dropout is not None or any(sum(axis.tag in _INDEX for axis in item.axes) > 1 for item in variant.inputs):
         return False
     lets, seen = variant.lets, set[Expr]()
-    pending = [item.condition if isinstance(item, Keep) else item.value for item in variant.statements]
+    pending = [*map(root_of, variant.statements)]
     pending += [] if variant.scale is None else [variant.scale]
     while pending:
         node = pending.pop()

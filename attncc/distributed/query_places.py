@@ -16,17 +16,15 @@ from ..ir import (
     Const,
     Expr,
     Input,
-    Keep,
-    Let,
     Load,
     Local,
-    Score,
-    Statement,
     Symbol,
     Variant,
     apply,
+    root_of,
     symbol,
     walk,
+    with_root,
 )
 from ..problem.inputs import merges
 
@@ -63,8 +61,7 @@ def launched_together(variant: Variant, *, packed: bool) -> bool:
 
 def _loads(variant: Variant) -> Iterator[Load]:
     """Of inputs along q."""
-    values = [item.condition if isinstance(item, Keep) else item.value for item in variant.statements]
-    for node in walk(*values):
+    for node in walk(*map(root_of, variant.statements)):
         if isinstance(node, Load) and q_axis(variant.input(node.input)) is not None:
             yield node
 
@@ -119,7 +116,7 @@ def with_places(variant: Variant, *, packed: bool) -> Variant:
     return replace(
         variant,
         inputs=(*inputs, place_input()),
-        statements=tuple(placed.statement(item) for item in variant.statements),
+        statements=tuple(with_root(item, placed(root_of(item))) for item in variant.statements),
         scale=None if variant.scale is None else placed(variant.scale),
     )
 
@@ -157,12 +154,3 @@ class _Placed:
             case Const() | Symbol() | Local():
                 return node
         raise TypeError(f"{type(node).__name__} stands in no variant")
-
-    def statement(self, item: Statement) -> Statement:
-        match item:
-            case Let():
-                return replace(item, value=self(item.value))
-            case Keep():
-                return replace(item, condition=self(item.condition))
-            case Score():
-                return replace(item, value=self(item.value))
