@@ -11,10 +11,9 @@ from ...schedule.target import TARGETS
 from ..family import Asked, Family, Settings, Tiles
 from ..guess import guess
 from ..instruction_cost import Pressure, portable_pressure
-from ..settings import choice, loop_set, number
+from ..settings import FixedTile, choice, loop_set, number
 from ..shared import shared_bytes
 from .shared import forward_parts, shared_parts
-from .tables import Tiles as Tile
 from .tables import default_tiles
 
 # One for each `Pressure`. For what spills even so: half the warps (forward), which may have more registers each while
@@ -48,7 +47,7 @@ def _saves(build: Build, place: int) -> bool:
     return place > Pressure.MUCH if build.pass_name in KEY_PASSES else place >= MOST
 
 
-def _default(build: Build, loop: str, place: int) -> Tile:
+def _default(build: Build, loop: str, place: int) -> FixedTile:
     """Where blocks own keys, low-register code alone leaves registers: its first tiles are large again."""
     owns_keys, halvings = build.pass_name in KEY_PASSES, max(place - Pressure.MUCH, 0)
     pressure = Pressure.LITTLE if owns_keys and halvings else Pressure(min(place, Pressure.MUCH))
@@ -69,17 +68,17 @@ def _default(build: Build, loop: str, place: int) -> Tile:
     return _shortened(_with_half_the_warps(tiles), "block_kv", halvings - 1)
 
 
-def _shortened(tiles: Tile, block: str, halvings: int) -> Tile:
+def _shortened(tiles: FixedTile, block: str, halvings: int) -> FixedTile:
     """With a smaller block of the inner loop, in whole fragments, of two column tiles each."""
     size = getattr(tiles, block) >> halvings
     return replace(tiles, **{block: max(size - size % FRAGMENT, FRAGMENT)})
 
 
-def _with_half_the_warps(tiles: Tile) -> Tile:
+def _with_half_the_warps(tiles: FixedTile) -> FixedTile:
     return tiles if tiles.warps % 2 else replace(tiles, warps=tiles.warps // 2, block_q=tiles.block_q // 2)
 
 
-def _shared_by_warps(settings: Mapping[str, Value], block: str, tiles: Tile, default: Tile) -> Tile:
+def _shared_by_warps(settings: Mapping[str, Value], block: str, tiles: FixedTile, default: FixedTile) -> FixedTile:
     """A block alone gets warps that share it in whole fragments; warps alone keep their rows of it."""
     if "warps" not in settings:
         size = getattr(tiles, block)
@@ -91,8 +90,8 @@ def _shared_by_warps(settings: Mapping[str, Value], block: str, tiles: Tile, def
     return replace(tiles, warps=warps)
 
 
-def _fitting(tiles: Tile, build: Build) -> Tile:
-    def needed(tiles: Tile) -> int:
+def _fitting(tiles: FixedTile, build: Build) -> FixedTile:
+    def needed(tiles: FixedTile) -> int:
         if build.kv_dtype is not None:
             return shared_bytes(forward_parts(tiles, build))
         return shared_bytes(shared_parts(build.pass_name, tiles, *build.padded_head_dims, build.element_bytes))

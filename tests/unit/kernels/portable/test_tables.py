@@ -6,7 +6,8 @@ import pytest
 
 from attncc.kernels.instruction_cost import Pressure
 from attncc.kernels.portable.shared import forward_parts, shared_parts
-from attncc.kernels.portable.tables import Tiles, default_tiles
+from attncc.kernels.portable.tables import default_tiles
+from attncc.kernels.settings import FixedTile
 from attncc.kernels.shared import shared_bytes
 from attncc.schedule.plan import DTYPE_BYTES, Build
 from attncc.schedule.target import KIB, TARGETS
@@ -54,7 +55,7 @@ def test_large_shared_memory_is_used() -> None:
 
 def test_shared_bytes_count_every_tile() -> None:
     def of(pass_name: str, element_bytes: int = 2) -> int:
-        return shared_bytes(shared_parts(pass_name, Tiles(128, 64, 4, 2), 192, 128, element_bytes))
+        return shared_bytes(shared_parts(pass_name, FixedTile(128, 64, 4, 2), 192, 128, element_bytes))
 
     assert of("forward") == 2 * (128 * 192 + 2 * 64 * (192 + 128))
     assert of("backward_dq") == of("forward") + 2 * 128 * 128
