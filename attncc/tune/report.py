@@ -35,7 +35,7 @@ class Report:
     def ratio(self, trial: Trial) -> float | None:
         """How often as long as what the file has."""
         board = self._session.board
-        if self._is_anchor(trial):
+        if self._is_baseline(trial):
             return None if board.held_milliseconds is None else 1.0
         return board.ratio(trial.name) if board.ratios(trial.name) else None
 
@@ -45,7 +45,7 @@ class Report:
         held = board.held_milliseconds
         if ratio is None or held is None:
             return None
-        low, high = (1.0, 1.0) if self._is_anchor(trial) else board.interval(trial.name)
+        low, high = (1.0, 1.0) if self._is_baseline(trial) else board.interval(trial.name)
         return ratio * held, (high - low) / 2 * held
 
     def share_of_roofline(self, trial: Trial) -> float | None:
@@ -54,9 +54,9 @@ class Report:
             return None
         return session.model.roofline_seconds(trial.plan) * 1e3 / found[0]
 
-    def _is_anchor(self, trial: Trial) -> bool:
+    def _is_baseline(self, trial: Trial) -> bool:
         session = self._session
-        return trial.name == (HELD if session.held is not None else session.anchor)
+        return trial.name == (HELD if session.held is not None else session.baseline)
 
     # ------------------------------------------------------------ words
 
