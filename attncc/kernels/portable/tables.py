@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...schedule.plan import DTYPE_BYTES, KEY_PASSES, TILES_2D_PASSES
+from ...schedule.plan import KEY_PASSES, TILES_2D_PASSES, Build
 from ...schedule.target import KIB, TARGETS
 from ..instruction_cost import Pressure
 from ..settings import FixedTile
@@ -148,39 +148,27 @@ _OWN_TABLES: dict[Pressure, dict[tuple[str, int], tuple[Row, ...]]] = {
 _PASS_IN_1D = {in_2d: name for name, in_2d in TILES_2D_PASSES.items()}
 
 
-def default_tiles(  # noqa: PLR0917
-    pass_name: str,
-    loop: str,
-    dtype: str,
-    padded_head_dim: int,
-    padded_value_head_dim: int,
-    target: str,
-    *,
-    pressure: Pressure = Pressure.LITTLE,
-    of_cache: bool = False,
-    paged: bool = False,
-) -> FixedTile:
-    """The tiles of a pass and loop order on a target, for head dims padded to 16.
+def default_tile(build: Build, loop: str, pressure: Pressure = Pressure.LITTLE) -> FixedTile:
+    """The tile of a build with a loop order.
 
-    `dtype` is one of plan.DTYPE_BYTES; fp64, which only the CPU executor runs, gets the tiles of fp32. Of the forward
-    pass with the loop `kv_outer` they follow FlashAttention's Algorithm 1 as far as registers allow: at most 64 x 64.
-    `pressure` is what registers must be left for (`instruction_cost.portable_pressure`). `of_cache`: k and v have 8
-    bits, and q `dtype`. LookupError where no tile fits: a head dim above 256.
+    Of the forward pass with the loop `kv_outer` it follows FlashAttention's Algorithm 1 as far as registers allow: at
+    most 64 x 64. `pressure` is what registers must be left for (`instruction_cost.portable_pressure`). LookupError
+    where no tile fits: a head dim above 256.
     """
-    element_bytes = max(min(DTYPE_BYTES[dtype], 4), 2)
-    shared_bytes = TARGETS[target].shared_bytes
-    if loop == "kv_outer" and pass_name not in KEY_PASSES:
-        return _kv_outer(element_bytes, padded_head_dim, padded_value_head_dim, shared_bytes)
-    key = _PASS_IN_1D.get(pass_name, pass_name), element_bytes
-    if of_cache and pass_name == "decode":
-        rows: tuple[Row, ...] = _DECODE_CACHE_PAGES if paged else _DECODE_CACHE
+    element_bytes, shared_bytes = max(build.element_bytes, 2), TARGETS[build.target].shared_bytes
+    head_dim, value_head_dim = build.padded_head_dims
+    if loop == "kv_outer" and build.pass_name not in KEY_PASSES:
+        return _kv_outer(element_bytes, head_dim, value_head_dim, shared_bytes)
+    key, of_cache = (_PASS_IN_1D.get(build.pass_name, build.pass_name), element_bytes), build.kv_dtype is not None
+    if of_cache and build.pass_name == "decode":
+        rows: tuple[Row, ...] = _DECODE_CACHE_PAGES if build.paged else _DECODE_CACHE
     else:  # what is widened takes registers, too
         rows = _OWN_TABLES[max(pressure, Pressure.LITTLE) if of_cache else pressure].get(key, _TABLES[key])
     for row in rows:
-        fits = padded_head_dim <= row.head_dim and padded_value_head_dim <= row.value_head_dim
+        fits = head_dim <= row.head_dim and value_head_dim <= row.value_head_dim
         if fits and row.shared_bytes <= shared_bytes:
             return row.tile
-    raise LookupError(f"no tiles for head dims {padded_head_dim} and {padded_value_head_dim}")
+    raise LookupError(f"no tiles for head dims {head_dim} and {value_head_dim}")
 
 
 def _kv_outer(element_bytes: int, head_dim: int, value_head_dim: int, shared_bytes: int) -> FixedTile:
