@@ -27,6 +27,7 @@ from ..ir import (
     with_root,
 )
 from ..problem.inputs import merges
+from .read_names import read_names
 
 _Q_IDX, _Q_LEN = symbol("q_idx"), symbol("q_len")
 
@@ -87,21 +88,10 @@ def why_not_placed(variant: Variant, *, packed: bool) -> str:
 
 def _names_beside_cuts(variant: Variant) -> set[str]:
     """The symbols that a variant reads, without `q_idx` where it is the index of an axis along q."""
-    lets, names, seen = variant.lets, set[str](), set[Expr]()
-    pending = [item.condition for item in variant.keeps] + [item.value for item in variant.scores]
-    pending += [] if variant.scale is None else [variant.scale]
-    while pending:
-        node = pending.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, Symbol):
-            names.add(node.name)
-        if isinstance(node, Local):
-            pending.append(lets[node.name].value)
-        place = q_axis(variant.input(node.input)) if isinstance(node, Load) else None
-        pending += [child for number, child in enumerate(node.children) if number != place or child != _Q_IDX]
-    return names
+    return read_names(
+        variant,
+        lambda node, number: number == q_axis(variant.input(node.input)) and node.indices[number] == _Q_IDX,
+    )
 
 
 def with_places(variant: Variant, *, packed: bool) -> Variant:
