@@ -124,6 +124,8 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
     written = not dry_run and _write(file, session, given)
     if not as_json():
         _say_the_end(file, session, written=written, interrupted=interrupted)
+    if written and (why := _refused_elsewhere(file, session.kernel, given)):
+        click.echo(wrapped(f"note: with other head dims it can't be, and attncc check says so: {why}"), err=True)
     _report_wrong(session)
     if interrupted:
         raise Interrupted
@@ -298,6 +300,16 @@ def _write(file: Path, session: Session, given: Mapping[str, Any]) -> bool:
         )
     replace_text(file, written(read(file), winner.schedule))
     return True
+
+
+def _refused_elsewhere(file: Path, tuned: TunedKernel, given: Mapping[str, Any]) -> str:
+    """What forbids the schedule that was written for head dims that weren't tuned; empty if nothing does. A schedule is
+    for all of them."""
+    from ..checks import schedule_errors
+    from ..compiler import load_specification
+
+    _, program = load_specification(file, tuned.variant.name, given["defines"], given["allow_imports"])
+    return next((item.message for item in schedule_errors(program)), "")
 
 
 def _changed(file: Path, tuned: TunedKernel, given: Mapping[str, Any]) -> str:

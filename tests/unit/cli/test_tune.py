@@ -243,6 +243,17 @@ def test_backward(path: Path, machines: Machines) -> None:
     assert "    block_kv = 128\n" in path.read_text()
 
 
+def test_tiles_that_other_head_dims_cannot_have(
+    path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a narrow head are written, and the command says what `attncc check` will."""
+    monkeypatch.setattr("attncc.tune.session.Session", partial(Session, make=made(never)))
+    path.write_text(BODY + BRACES.replace("{64, 96}", "{64, 128}").replace("  # keys", "  stages = 4"))
+    narrow = run("tune", path, *SIZES)
+    assert "    block_kv = 128  stages = 4\n" in path.read_text()
+    assert "with other head dims it can't be" in narrow.stderr and "shared memory" in narrow.stderr
+
+
 def test_e4m3(path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls bring descales, which the file's variant hasn't."""
     monkeypatch.setattr(Gpu, "device", lambda *_: Device(0, "NVIDIA H200", 90, 132, 50 << 20, 0))
