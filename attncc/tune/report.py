@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..schedule.plan import FRAGMENT
 from .candidates import settings_of
+from .compiling import LATE
 from .race import HELD
 from .session import Session
 from .trial import Trial
@@ -73,6 +74,9 @@ class Report:
         """What is to be done, and how sure that is."""
         verdict, winner = self._session.verdict, self._session.winner
         if verdict is None:
+            others = [trial for trial in self._session.trials.values() if trial.name != HELD]
+            if all(trial.trouble and trial.trouble != LATE for trial in others):
+                return "what the file has stays: no other schedule is worth timing, as the table says"
             return "the time was too short: nothing was timed to the end"
         low, high = verdict.interval
         if winner is None:

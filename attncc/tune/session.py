@@ -57,10 +57,14 @@ class Session:
 
     def run(self) -> None:
         """All of it. AttnccError A521 if no candidate can be."""
-        self._plan()
-        if not self._recall_verdict():
-            self._compile(list(self.trials.values()), COMPILING)
-            self._race()
+        try:
+            self._plan()
+            if not self._recall_verdict():
+                self._compile(list(self.trials.values()), COMPILING)
+                self._race()
+        except AttnccError:
+            self.log.close()
+            raise
         self.conclude()
 
     def _recall_verdict(self) -> bool:

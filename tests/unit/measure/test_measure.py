@@ -220,6 +220,15 @@ def test_reasons() -> None:
     assert "doc 16,384" in told and "1,000 bytes" in told and "more than once" in told and "spilled" in told
 
 
+def test_only_kernels_without_a_prediction_are_said_to_have_none() -> None:
+    """Of TMA's own counter nothing is predicted, in any kernel."""
+    plan = tuned(VARIANT).candidates(None).first
+    reasons = Reasons(plan, Problem(1, 1, 1, 64, 64, 16, 16), 60 << 20, {})
+    known = [Row("k", "hbm_reads", 100, 100), Row("k", "tma", None, 64)]
+    assert not list(reasons.of(known))
+    assert "min_max_table" in " ".join(reasons.of([*known, Row("min_max_table", "hbm_reads", None, 64)]))
+
+
 def test_reasons_of_clusters_and_of_halves_of_the_cache() -> None:
     forward = tuned("attn 1\nvariant mine {\n}\n").candidates(None).first
     specification, _ = load_specification(folder("specs") / "full.attn", None, {})

@@ -185,6 +185,17 @@ def test_spills_are_timed_only_where_all_spill() -> None:
     assert all(Report(every).why(trial) for trial in every.trials.values())
 
 
+def test_where_nothing_else_can_be_timed_the_time_is_not_blamed() -> None:
+    text = VARIANT + "\nschedule fast for mine on sm_80 { block_q = 64 block_kv = {32, 48} }\n"
+    session = Rig(tuned(text)).session(spills=lambda plan: plan.block_kv == 48)
+    session.run()
+    assert session.verdict is None
+    assert "no other schedule is worth timing" in Report(session).sentence()
+    hurried = Rig(tuned(text)).session(lambda plan: 1e4, budget=1)
+    hurried.run()
+    assert "the time was too short" in Report(hurried).sentence()
+
+
 def test_a_wrong_result_never_wins() -> None:
     session = Rig(tuned(VARIANT)).session(wrong=lambda plan: (plan.block_q, plan.block_kv) == (64, 48))
     session.run()
