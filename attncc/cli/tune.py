@@ -118,10 +118,12 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
         check_replaceable(file)  # before a minute goes by
     session = _session(file, given)
     interrupted = _run(session, given["budget"])
-    _print(session)
     if why := session.log.trouble:
         click.echo(f"note: the log {session.log.path} lacks what came last: {why}", err=True)
-    written = not dry_run and _write(file, session, given)
+    try:
+        _print(session)
+    finally:  # a pipe that nobody reads any more doesn't cost what was found
+        written = not dry_run and _write(file, session, given)
     if not as_json():
         _say_the_end(file, session, written=written, interrupted=interrupted)
     if written and (why := _refused_elsewhere(file, session.kernel, given)):

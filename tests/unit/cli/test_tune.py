@@ -169,6 +169,16 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_timed(
     assert not machines.made
 
 
+def test_a_closed_pipe_costs_the_table_alone(path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(_: Session) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("attncc.tune.session.Session", partial(Session, make=made(never)))
+    monkeypatch.setattr("attncc.cli.tune._print", closed)
+    run("tune", path, *SIZES, status=1)
+    assert path.read_text() == BODY + BRACES.replace("{64, 96}", "96")
+
+
 def test_a_link_stays_one(path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attncc.tune.session.Session", partial(Session, make=made(never)))
     link = path.with_name("link.attn")
