@@ -17,7 +17,7 @@ from ..diagnostics import AttnccError, Diagnostic
 from ..runtime.cuda import nvrtc
 from ..runtime.cuda.driver import Device, driver
 from ..runtime.cuda.timing import CuPyStopwatch, Launch, Windows, copies_beyond_cache
-from ..runtime.frameworks.transfer import ABSENT, to_gpu, to_host
+from ..runtime.frameworks.transfer import ABSENT, to_gpu, to_host, usable_cupy
 from ..runtime.kernel import Kernel
 from ..runtime.store.store import Configuration
 from ..version import __version__, installed
@@ -32,8 +32,8 @@ Array = Any  # of CuPy or torch
 class Gpu:
     """One GPU. `cold`: each call takes other arrays, so many that none are still in the L2 cache.
 
-    AttnccError A503 without a GPU, A517 without CuPy; A525 for e4m3 without a torch that can use the GPU: CuPy has no
-    such arrays.
+    AttnccError A503 without a GPU, A517 without a CuPy that can use it; A525 for e4m3 without a torch that can: CuPy
+    has no such arrays.
     """
 
     def __init__(self, work: Work, tuned: TunedKernel, *, cold: bool = False) -> None:
@@ -156,6 +156,9 @@ class Gpu:
 
 class CuPyArrays:
     """Arrays of CuPy, on its current stream."""
+
+    def __init__(self) -> None:
+        usable_cupy()  # before anything is compiled
 
     def to_gpu(self, array: NDArray[Any]) -> Array:
         return to_gpu(array)
