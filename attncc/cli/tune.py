@@ -126,8 +126,8 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
         written = not dry_run and _write(file, session, given)
     if not as_json():
         _say_the_end(file, session, written=written, interrupted=interrupted)
-    if written and (why := _refused_elsewhere(file, session.kernel, given)):
-        click.echo(wrapped(f"note: with other head dims it can't be, and attncc check says so: {why}"), err=True)
+    for note in _notes(file, session.kernel, given) if written else ():
+        click.echo(wrapped(f"note: {note}"), err=True)
     _report_wrong(session)
     if interrupted:
         raise Interrupted
@@ -304,14 +304,19 @@ def _write(file: Path, session: Session, given: Mapping[str, Any]) -> bool:
     return True
 
 
-def _refused_elsewhere(file: Path, tuned: TunedKernel, given: Mapping[str, Any]) -> str:
-    """What forbids the schedule that was written for head dims that weren't tuned; empty if nothing does. A schedule is
-    for all of them."""
+def _notes(file: Path, tuned: TunedKernel, given: Mapping[str, Any]) -> Iterator[str]:
+    """What the schedule that was written is to calls that weren't tuned: it is for those of all head dims, and of all
+    numbers of rows."""
     from ..checks import schedule_errors
     from ..compiler import load_specification
+    from ..schedule.plan import LEAST_ROWS
 
     _, program = load_specification(file, tuned.variant.name, given["defines"], given["allow_imports"])
-    return next((item.message for item in schedule_errors(program)), "")
+    if why := next((item.message for item in schedule_errors(program)), ""):
+        yield f"with other head dims it can't be, and attncc check says so: {why}"
+    if tuned.has_own_kernels:
+        rows = f"{LEAST_ROWS[0]} rows and more (queries times the query heads of a key head)"
+        yield f"decode calls of {rows} had kernels of their own, and run this one now; --lengths restricts it"
 
 
 def _changed(file: Path, tuned: TunedKernel, given: Mapping[str, Any]) -> str:
