@@ -48,6 +48,14 @@ class HopperBackward(BackwardFacts):
         return "hopper_backward/backward_hopper.cu.j2"
 
     @property
+    def calls(self) -> str:
+        if self.plan.unclustered:
+            return "packed or deterministic ones, and those of few rows or an odd number of blocks of keys"
+        if self.uses_clusters:
+            return "those whose thread blocks form clusters of two: dense ones of many rows"
+        return super().calls
+
+    @property
     def threads(self) -> int:
         """Of the consumers, of the warpgroup that adds up dQ, and of the one that loads."""
         return 32 * (self.plan.warps + 2 * WARPGROUP_WARPS)
@@ -116,7 +124,7 @@ class HopperBackward(BackwardFacts):
         other, exchange dS, and make half of the columns of dQ each, a panel of K. They must have the same tiles, but
         for few: rows go on to the last, without a mask or as under a causal one."""
         plan = self.plan
-        if plan.low_register or plan.grid_2d is not None:
+        if plan.unclustered or plan.low_register or plan.grid_2d is not None:
             return False
         from ..instruction_cost import looks_up_pairs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...kernels.live_tiles import reach, reach_is_guessed
 from ...kernels.registry import backward_facts, forward_facts
 from ...problem import Problem
-from ...schedule.plan import DTYPE_BYTES, KernelPlan
+from ...schedule.plan import DTYPE_BYTES, UNCLUSTERED, KernelPlan, OwnKernel
 
 PAIRED_ROWS = 1024  # of keys, or queries, that a block goes over: with fewer, waiting for each other at ends costs more
 PAIRED_MASKED = 4  # times as many under a mask, where a pair goes through the tiles of either block
@@ -44,6 +44,13 @@ def key_clusters(plan: KernelPlan, problem: Problem, resident: int, *, ordered: 
     rows = problem.group * problem.q_len // (PAIRED_MASKED if plan.variant.keeps else 1)
     alone = ordered or problem.packed or rows < PAIRED_ROWS
     return even and not alone and backward_facts(plan).uses_clusters
+
+
+def own_backward_kernels(plan: KernelPlan, problem: Problem, resident: int, *, ordered: bool) -> tuple[OwnKernel, ...]:
+    """That of a call of the plan's whose thread blocks form no clusters, where the plan's kernel is made for these: it
+    has one stage of keys, and no blocks ahead, for what two blocks exchange."""
+    made_for = backward_facts(plan).uses_clusters
+    return (UNCLUSTERED,) if made_for and not key_clusters(plan, problem, resident, ordered=ordered) else ()
 
 
 def head_swizzle(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> int:
