@@ -74,7 +74,7 @@ class Build:
     prefixed: bool = False  # of calls whose sequences share a prefix: `forward` over it, `decode` behind it
     least_rows: int = 0  # of decode calls that have a kernel of their own, one of LEAST_ROWS; 0: all others
     one_block: bool = False  # of dense decode calls for which one thread block fills a multiprocessor
-    unclustered: bool = False  # of backward calls whose thread blocks form no clusters, where those of others do
+    unclustered: bool = False  # of backward calls without clusters, where the usual kernel is made for these
     lengths: tuple[int, int] | None = None  # keys of the calls that it serves, both ends included; None: all others
 
     @property
@@ -118,7 +118,7 @@ class KernelPlan(Choice):
     least_rows: int = field(default=0, metadata={OPTIONAL: True})
     # Of dense decode calls for which one thread block fills a multiprocessor.
     one_block: bool = field(default=False, metadata={OPTIONAL: True})
-    # Of backward calls whose thread blocks form no clusters, where those of others do.
+    # Of backward calls whose thread blocks form no clusters, where the usual kernel is made for these.
     unclustered: bool = field(default=False, metadata={OPTIONAL: True})
     # Thread blocks find their run while the kernel ahead on the stream is at work, and wait for it by themselves
     # (kernel_ahead.cuh). Then, and only then, launches say so to the driver.

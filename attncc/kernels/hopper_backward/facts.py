@@ -50,9 +50,10 @@ class HopperBackward(BackwardFacts):
     @property
     def calls(self) -> str:
         if self.plan.unclustered:
-            return "packed or deterministic ones, and those of few rows or an odd number of blocks of keys"
+            others = "" if self.plan.variant.keeps else ", packed ones, those with an odd number of blocks of keys"
+            return f"deterministic ones{others}, and dense ones of few rows"
         if self.uses_clusters:
-            return "those whose thread blocks form clusters of two: dense ones of many rows"
+            return "all others; dense ones of many rows, with an even number of blocks of keys, in clusters of two"
         return super().calls
 
     @property

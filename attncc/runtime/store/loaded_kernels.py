@@ -98,8 +98,8 @@ class KernelLoader:
     def serving_backward(
         self, configuration: Configuration, ordinal: int, problem: Problem, *, ordered: bool
     ) -> LoadedKernels:
-        """The same of a backward call, which has a kernel of its own where its thread blocks form no clusters and the
-        usual one is made for these. `ordered`: its sums are."""
+        """The same of a backward call, which may have a kernel of its own where its thread blocks form no clusters and
+        the usual one is made for these. `ordered`: its sums are."""
         kernels = self.of(configuration, ordinal)
         return self._own(configuration, kernels, kernels.own_backward_kernels(problem, ordered=ordered))
 

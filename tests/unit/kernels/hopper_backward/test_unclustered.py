@@ -18,7 +18,7 @@ from attncc.kernels.kernel_names import kernel_name
 from attncc.kernels.launched import kernel_names
 from attncc.package import build, prepare
 from attncc.problem import Problem
-from attncc.runtime.call.persistent import PAIRED_MASKED, PAIRED_ROWS, own_backward_kernels
+from attncc.runtime.call.persistent import ONE_STAGE_ROWS, PAIRED_MASKED, PAIRED_ROWS, own_backward_kernels
 from attncc.runtime.store.loaded_kernels import KernelLoader, LoadedKernels
 from attncc.runtime.store.package_store import PackageStore
 from attncc.runtime.store.store import Configuration
@@ -82,12 +82,17 @@ def test_schedules_are_for_both() -> None:
     ("text", "problem", "ordered", "own"),
     [
         (SPEC, call(LONG), False, False),
-        (SPEC, call(LONG - 1), False, True),
+        (SPEC, call(LONG - 1), False, False),  # one block of keys alone, but in the usual kernel
+        (SPEC, call(ONE_STAGE_ROWS - 1), False, True),
+        (SPEC, call(ONE_STAGE_ROWS), False, False),
+        (SPEC, Problem(1, 4, 2, ONE_STAGE_ROWS // 2, 1024, 128, 128), False, False),  # each block's rows of two heads
         (SPEC, call(LONG), True, True),
-        (SPEC, call(LONG, 1025), False, True),  # nine blocks of keys
-        (SPEC, call(LONG, packed=True, q_starts=(0, LONG), kv_starts=(0, 1024)), False, True),
+        (SPEC, call(500, packed=True, q_starts=(0, 500), kv_starts=(0, 1024)), False, False),
+        (SPEC, call(500, packed=True, q_starts=(0, 500), kv_starts=(0, 1024)), True, True),
         (FULL, call(PAIRED_ROWS), False, False),
         (FULL, call(PAIRED_ROWS - 1), False, True),
+        (FULL, call(PAIRED_ROWS, 1025), False, True),  # nine blocks of keys
+        (FULL, call(LONG, packed=True, q_starts=(0, LONG), kv_starts=(0, 1024)), False, True),
         (WINDOW, call(100), False, False),
     ],
 )

@@ -110,19 +110,36 @@ def test_hopper_rounds_dq_early(bench: MakeBench, packed: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "q_len", "kv_len", "group", "deterministic", "paired"),
+    ("variant", "q_len", "kv_len", "group", "deterministic", "paired", "own"),
     [
-        (plans.FULL, PAIRED_ROWS, 129, 1, False, True),
-        (plans.FULL, PAIRED_ROWS // 2, 129, 2, False, True),
-        (plans.FULL, PAIRED_ROWS // 2, 129, 1, False, False),
-        (plans.FULL, PAIRED_ROWS, 128, 1, False, False),  # one block of keys
-        (plans.FULL, PAIRED_ROWS, 129, 1, True, False),
-        (plans.CAUSAL, PAIRED_ROWS, 129, 1, False, False),
-        (plans.CAUSAL, PAIRED_ROWS * PAIRED_MASKED, 129, 1, False, True),
+        (plans.FULL, PAIRED_ROWS, 129, 1, False, True, False),
+        (plans.FULL, PAIRED_ROWS // 2, 129, 2, False, True, False),
+        (plans.FULL, PAIRED_ROWS // 2, 129, 1, False, False, True),
+        (plans.FULL, PAIRED_ROWS, 128, 1, False, False, True),  # one block of keys
+        (plans.FULL, PAIRED_ROWS, 129, 1, True, False, True),
+        (plans.CAUSAL, PAIRED_ROWS, 129, 1, False, False, True),
+        (
+            plans.CAUSAL,
+            PAIRED_ROWS * PAIRED_MASKED // 2,
+            129,
+            2,
+            False,
+            False,
+            False,
+        ),  # each head has tiles of one
+        (plans.CAUSAL, PAIRED_ROWS * PAIRED_MASKED, 129, 1, False, True, False),
     ],
 )
 def test_blocks_of_keys_are_paired(
-    bench: MakeBench, *, variant: Variant, q_len: int, kv_len: int, group: int, deterministic: bool, paired: bool
+    bench: MakeBench,
+    *,
+    variant: Variant,
+    q_len: int,
+    kv_len: int,
+    group: int,
+    deterministic: bool,
+    paired: bool,
+    own: bool,
 ) -> None:
     made = hopper_of(bench, variant, 128)
     q, k = FakeArray((2, 2 * group, q_len, 128), "float16"), FakeArray((2, 2, kv_len, 128), "float16")
@@ -131,7 +148,7 @@ def test_blocks_of_keys_are_paired(
     made.kernel.backward(dout, q, k, v, out, lse, deterministic=deterministic)
     main = made.cuda.launches[1]
     assert main.paired is paired
-    assert ("_unclustered" in main.kernel) is not paired
+    assert ("_unclustered" in main.kernel) is own
     assert main.params["head_swizzle"] == 1 or deterministic or variant is not plans.FULL
     assert [launch.early for launch in made.cuda.launches] == [False, False, True]
 
