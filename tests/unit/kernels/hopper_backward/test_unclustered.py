@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from attncc.analysis.cost.roofline import DEVICES
+from attncc.cli.measure import _plans
 from attncc.codegen.render import render
 from attncc.compiler import CompiledStore, load_specification
 from attncc.io_model import IoModel
@@ -22,9 +23,11 @@ from attncc.runtime.call.persistent import ONE_STAGE_ROWS, PAIRED_MASKED, PAIRED
 from attncc.runtime.store.loaded_kernels import KernelLoader, LoadedKernels
 from attncc.runtime.store.package_store import PackageStore
 from attncc.runtime.store.store import Configuration
-from attncc.schedule.plan import UNCLUSTERED, KernelPlan
+from attncc.schedule.plan import UNCLUSTERED, Build, KernelPlan
 from attncc.schedule.plan_check import check_plan
 from attncc.schedule.plan_json import from_json, to_json
+from attncc.tune.candidates import TunedKernel
+from attncc.tune.work import Work
 from tests.unit.package.made import compiled, settled
 
 SPEC = "attn 1\nimport masks\nvariant mine { keep if causal() }\n"
@@ -162,3 +165,15 @@ def test_it_is_loaded_by_the_first_call_that_has_it(loader: KernelLoader) -> Non
 def test_both_are_loaded_ahead(loader: KernelLoader) -> None:
     loader.load(0)
     assert [configuration for configuration, _ in loader._loaded] == [USUAL, OWN]
+
+
+@pytest.mark.parametrize(("q_len", "own"), [(512, True), (LONG, False)])
+def test_what_is_measured(q_len: int, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`explain --measure` predicts and names the kernel that runs."""
+    monkeypatch.setattr("attncc.compiler.settle", lambda candidates, at_once: settled(candidates))
+    monkeypatch.setattr("attncc.compiler.compiled", compiled)
+    specification = load_specification(SPEC, None, {})[0]
+    kernel = TunedKernel(specification, Build("backward", "sm_90a", "bf16", 128, 128))
+    gpu: Any = SimpleNamespace(name="NVIDIA H200", capability=90, multiprocessors=132)
+    work = Work(kernel.variant, call(q_len), "bf16", "backward", {})
+    assert [plan.unclustered for plan in _plans(kernel, work, gpu)] == [own]
