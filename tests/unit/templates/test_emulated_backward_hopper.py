@@ -133,6 +133,7 @@ def test_keys_that_two_warpgroups_share(head_dims: tuple[int, int], text: str, o
     check(plan, None, Call(*qkv(plan, (1, 2, 150), (1, 1, 140))), ordered=ordered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "head_dims"), [(DOCUMENTS, (128, 128)), (SOFTCAP, (64, 64)), (SIGMOID, (40, 72))])
 def test_shared_keys_where_they_could_be_halved(text: str, head_dims: tuple[int, int]) -> None:
     """A schedule asks for 64 keys."""
@@ -144,6 +145,7 @@ def test_shared_keys_where_they_could_be_halved(text: str, head_dims: tuple[int,
     check(plan, None, Call(*qkv(plan, (1, 2, 140), (1, 1, 140)), inputs=inputs))
 
 
+@pytest.mark.slow
 def test_slopes_that_one_warpgroup_tells_another() -> None:
     """In a packed batch, of score lines whose derivative depends on the score."""
     plan = plan_of(SOFTCAP.replace("    dropout 0.3\n", ""), "fp16", (256, 16))
@@ -294,12 +296,14 @@ def test_tiles_2d(text: str, grid_2d: Grid2D, lengths: tuple[int, int], number: 
     check(plan, None, Call(*qkv(plan, (1, 2, lengths[0]), (1, 1, lengths[1]))), ordered=ordered)
 
 
+@pytest.mark.slow
 def test_tiles_2d_of_keys_that_two_warpgroups_share() -> None:
     plan = in_2d(NEIGHBOURHOOD, "fp16", (136, 40), Grid2D(24, 8, 4))
     assert plan.block_kv == 64
     check(plan, None, Call(*qkv(plan, (1, 1, 24 * 20), (1, 1, 24 * 20))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, -1])
 def test_learnable_inputs_in_tiles_2d(number: int) -> None:
     plan = in_2d(LEARNED, "fp16", (32, 32), Grid2D(24, 8, 8), number)
@@ -340,6 +344,7 @@ def test_learnable_inputs(number: int, ordered: bool) -> None:
     check(plan, None, call, dlse=True, ordered=ordered)
 
 
+@pytest.mark.slow
 def test_learnable_inputs_of_heads_and_rows() -> None:
     """Each consumer has twice 64 keys. Of softmax, what all pairs of a row share would have no gradient."""
     lines = "score = score - slope[h] * (q_pos - kv_idx) + rows[h, q_idx]"
@@ -351,6 +356,7 @@ def test_learnable_inputs_of_heads_and_rows() -> None:
     check(plan, None, Call(*qkv(plan, (1, 4, 90), (1, 2, 270)), inputs=inputs))
 
 
+@pytest.mark.slow
 def test_learnable_inputs_of_packed_batches_with_dropout() -> None:
     text = ADDED.replace("    sink", "    dropout 0.2\n    sink").replace(" + keys[b, kv_idx]", "")
     text = text.replace("    input keys: f32[batch, kv] learnable\n", "")
@@ -371,6 +377,7 @@ def test_sums_in_one_order(text: str) -> None:
     check(plan, None, Call(*qkv(plan, (2, 191), (1, 350)), cu=cu), ordered=True)
 
 
+@pytest.mark.slow
 def test_masks_that_few_tiles_meet() -> None:
     """More tiles of queries than are classified at once, groups, tiles for one consumer alone."""
     plan = plan_of(WINDOW, "bf16", (16, 16), 1)
