@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from attncc import api, reference
 from attncc.analysis.grid_2d import Grid2D
 from attncc.analysis.mask.plain import plain_on
 from attncc.kernels.candidates import Candidates, make_candidates
+from attncc.kernels.hopper_backward.facts import HopperBackward
 from attncc.kernels.registry import facts_of
 from attncc.schedule.plan import Build, KernelPlan
 from attncc.schedule.schedule import Schedule
@@ -97,6 +99,21 @@ def test_pairs_of_blocks_under_a_mask(q_len: int, kv_len: int) -> None:
     assert facts_of(plan).uses_clusters
     check(plan, None, Call(*qkv(plan, (1, 6, q_len), (1, 3, kv_len)), paired=True))
     check(plan, None, Call(*qkv(plan, (1, 2, q_len), (1, 1, kv_len))), ordered=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "ahead"), [pytest.param(FULL, False, marks=pytest.mark.slow), (CAUSAL, True)], ids=["full", "causal"]
+)
+def test_calls_without_pairs(text: str, ahead: bool) -> None:
+    """In the kernel that they have of their own: two stages of keys. Short, in one order, and packed."""
+    plan = replace(plan_of(text, "bf16", (128, 128)), unclustered=True)
+    facts = HopperBackward(plan)
+    assert (facts.uses_clusters, facts.key_stages, facts.plans_ahead) == (False, 2, ahead)
+    call = Call(*qkv(plan, (1, 2, 100), (1, 1, 3 * 128 - 40)))
+    for ordered in (False, True):
+        check(plan, None, call, ordered=ordered)
+    cu = np.int32([0, 3, 3, 150, 170]), np.int32([0, 5, 12, 210, 300])
+    check(plan, None, Call(*qkv(plan, (2, 170), (1, 300)), cu=cu))
 
 
 @pytest.mark.parametrize("head_dims", [(128, 128), (40, 72), (112, 16)])
