@@ -32,6 +32,7 @@ import numpy as np
 import torch
 
 from attncc import synthetic
+from attncc.kernels.decode.facts import Decode
 from attncc.kernels.helpers import transposition
 from attncc.package import build
 from attncc.problem import Problem
@@ -188,13 +189,15 @@ def _runs(spec: str, target: str, launches: Launches) -> Iterator[tuple[str, Cal
         yield "many blocks", partial(_call, forward, MANY, deterministic=False)
     if spec in PAIRED_SPECS:
         yield "pairs of blocks", partial(_call_paired, kernel("forward"))
-    decode = kernel("decode")
+    decode, of_one_block = kernel("decode"), kernel("decode")
     for problem in (DECODE, ROWS_18, ROWS_34):
-        yield f"decode of {problem.q_len} queries", partial(_call, decode, problem)
+        yield f"decode of {problem.q_len} queries", partial(_call_decode, decode, problem, one_block=False)
+        yield "the same, one block a multiprocessor", partial(_call_decode, of_one_block, problem, one_block=True)
     if spec == WIDE_SPEC:
         yield "wide dense", partial(_call, forward, _wide(DENSE), deterministic=False)
         yield "wide packed", partial(_call, forward, _wide(PACKED), deterministic=True)
-        yield "wide decode", partial(_call, decode, _wide(DECODE))
+        for problem in (DECODE, ROWS_18, ROWS_34):
+            yield f"wide decode of {problem.q_len} queries", partial(_call, decode, _wide(problem))
     tiles_2d = kernel("patches")
     if tiles_2d._store.plans(Configuration(DTYPE, HEAD_DIM, HEAD_DIM), target):
         yield "patches", partial(_call, tiles_2d, TILES_2D, deterministic=False)
@@ -228,6 +231,14 @@ def _call(kernel: Kernel, problem: Problem, deterministic: bool | None = None, d
         dout = device.put(synthetic.qkv(problem, DTYPE, rng)[0])
         dlse = device.put(rng.standard_normal(lse.shape, np.float32)) if lse is not None else None
         kernel.backward(dout, q, k, v, out, lse, dlse=dlse, deterministic=deterministic, **keywords)
+
+
+def _call_decode(kernel: Kernel, problem: Problem, *, one_block: bool) -> None:
+    """As calls run for which one thread block fills a multiprocessor, or others."""
+    rule = Decode._takes_one_block
+    Decode._takes_one_block = lambda *_: one_block  # type: ignore[method-assign]
+    _call(kernel, problem)
+    Decode._takes_one_block = rule  # type: ignore[method-assign]
 
 
 def _call_paired(kernel: Kernel) -> None:
