@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attncc.diagnostics import AttnccError
@@ -159,6 +160,13 @@ BAD: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "out broadcast": ({"out": array(2, 8, 40, 32, strides=(0, 1280, 32, 1))}, "A617", ("`out`", "stride")),
     "out device": ({"out": array(2, 8, 40, 32, device="cuda:1")}, "A605", ("`out`", "cuda:1")),
     "layout": ({"layout": "bhds"}, "A618", ("`layout`", "'bhsd'", "'bhds'", "[batch, heads, length")),
+    "layout that is an array": ({"layout": np.zeros(2)}, "A618", ("`layout`", "array([0., 0.])")),
+    "list of offsets": ({"q_offset": list}, "A626", ("0-d or [batch] int32", "came list")),
+    "pages without a table": (
+        {"kv_lens": array(2, dtype="int32"), "k": array(9, 2, 16, 64), "v": array(9, 2, 16, 32)},
+        "A602",
+        ("[2, 2, 16, 64]", "block_table"),
+    ),
 }  # fmt: skip
 
 BAD_PACKED: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
@@ -193,6 +201,18 @@ def test_bad_calls(changed, code, words) -> None:
 @pytest.mark.parametrize(("changed", "code", "words"), BAD_PACKED.values(), ids=BAD_PACKED)
 def test_bad_packed_calls(changed, code, words) -> None:
     refuse(SIGNATURE, packed(**changed), code, words)
+
+
+def test_no_kernel_for_head_dim_0_is_advised() -> None:
+    with pytest.raises(AttnccError, match="A603") as error:
+        bind(SIGNATURE, call(v=array(2, 2, 50, 0)))
+    assert "help" not in str(error.value)
+
+
+def test_a_table_is_judged_before_the_prefix() -> None:
+    """How many keys there is room for isn't known else."""
+    table = {"kv_lens": array(2, dtype="int32"), "block_table": array(dtype="int32")}
+    refuse(SIGNATURE, call(**table, shared_prefix=8), "A625", ("`block_table`", "[batch, max_blocks]"))
 
 
 def test_two_position_axes_cannot_be_packed() -> None:
