@@ -65,8 +65,8 @@ class Lengths(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from ..ir import MAX_LENGTH
 
-        found = [int(item) if item.strip().isdecimal() else 0 for item in str(value).split(",")]
-        if not all(0 < item <= MAX_LENGTH for item in found):
+        found = [int(item) if item.strip().isdecimal() else -1 for item in str(value).split(",")]
+        if not all(0 <= item <= MAX_LENGTH for item in found) or not any(found):  # some caches may be empty
             self.fail(f"{value} is not a list of lengths, such as 100,5000,128000", param, ctx)
         return tuple(found)
 

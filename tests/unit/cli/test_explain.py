@@ -62,6 +62,8 @@ def test_how_caches_of_different_lengths_are_shared_out() -> None:
     assert "3 caches of 100 to 128,000 keys, 133,100 in all" in shown
     assert "16 of 24 items (rows of a key head) are cut into" in shown and "memory: 545.2 MB of K and V" in shown
     told = json.loads(run("explain", *LENGTHS, "--kv-lens", "100,5000,128000", "--format", "json").output)["lengths"]
+    some = json.loads(run("explain", *LENGTHS, "--kv-lens", "0,100,5000,0,128000", "--format", "json").output)
+    assert some["lengths"]["kv_bytes"] == told["kv_bytes"]  # empty caches have no tiles
     assert told["items"] == 24 and told["most"] - told["least"] <= 1 and told["kv_bytes"] == 545177600
 
 
