@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..ir import Variant
 from ..problem.call_arguments import Arguments, Given
-from ..problem.gradients import Gradients, check_backward_names
+from ..problem.gradients import Gradients, check_backward_names, check_deterministic
 from ..problem.refusal import refused
 from .call.backward_arguments import BackwardArguments
 from .call.launch import Launcher, Run
@@ -218,6 +218,7 @@ class Kernel:
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
         check_backward_names(inputs)
+        check_deterministic(deterministic)
         starts = cu_seqlens_q, cu_seqlens_kv
         call = Arguments(q, k, v, inputs, scale, layout, *starts, kv_lens=kv_lens, q_offset=q_offset, seed=seed)
         arguments = BackwardArguments(call, dout, out, lse, dlse, deterministic)
