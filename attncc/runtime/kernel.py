@@ -130,7 +130,7 @@ class Kernel:
         With `k_new`, `v_new` and `kv_lens`, k and v are a cache: `attncc.append` writes the new rows into it first,
         and with `rotary` rotates them and q.
         `shared_prefix` says how many keys all sequences of a cache have in common, so that these are read once.
-        Raises AttnccError (A5xx, A6xx) before any launch.
+        Raises AttnccError (A5xx, A6xx) before any launch, but for that which writes new rows.
         """
         if k_new is not None or v_new is not None or rotary is not None:
             where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale
