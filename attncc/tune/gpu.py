@@ -21,6 +21,7 @@ from ..runtime.cuda.timing import CuPyStopwatch, Launch, Windows
 from ..runtime.frameworks.transfer import ABSENT, to_gpu, to_host
 from ..runtime.kernel import Kernel
 from ..runtime.store.store import Configuration
+from ..schedule.plan import UNCLUSTERED, OwnKernel
 from ..version import __version__
 from .candidates import TunedKernel
 from .work import Work
@@ -98,7 +99,10 @@ class Gpu:
         """Compiled, so that no call waits for that."""
         build, store = self._build, CompiledStore(specification, self._configuration, (self._build.target,))
         if self._work.is_backward:
-            store.machine_codes(store.backward_plans(self._configuration, build.target))
+            for own in (OwnKernel(), UNCLUSTERED):
+                configuration = self._configuration._replace(**own._asdict())
+                if build.target in store.targets(configuration):
+                    store.machine_codes(store.backward_plans(configuration, build.target))
         else:
             store.compile_now()
         return Kernel(store)

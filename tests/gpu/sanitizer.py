@@ -58,7 +58,9 @@ TILES_2D = Problem(1, 4, 2, 256, 256, HEAD_DIM, HEAD_DIM)  # whole rows of each 
 MANY = Problem(2, 70, 70, 200, 333, HEAD_DIM, HEAD_DIM)  # more blocks than a GPU holds
 MANY_SPEC = "causal"
 PAIRED = Problem(2, 4, 2, 600, 422, HEAD_DIM, HEAD_DIM)  # even numbers of blocks, of queries and of keys
-PAIRED_SPECS = ("full", "causal")  # whose thread blocks load for each other, forward or backward
+PAIRED_SPECS = (  # whose thread blocks load for each other, forward or backward
+    "full", "causal", "causal_top_left", "decode", "flash_attention_1", "mla", "prefix_lm", "sink_attention",
+)  # fmt: skip
 WIDE_SPEC, WIDE_DIM = "causal", 256  # where backward kernels share the work in other ways
 E4M3_SPECS, E4M3_DIMS = ("full", "causal"), (64, 128, 256)  # each with tiles of its own
 
@@ -229,7 +231,7 @@ def _call(kernel: Kernel, problem: Problem, deterministic: bool | None = None, d
 
 
 def _call_paired(kernel: Kernel) -> None:
-    """As large calls run."""
+    """As large calls run. Of the other backward calls most have a kernel of their own."""
     rows, persistent.PAIRED_ROWS = persistent.PAIRED_ROWS, 0
     _call(kernel, PAIRED, deterministic=False)
     persistent.PAIRED_ROWS = rows
