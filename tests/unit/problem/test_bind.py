@@ -121,6 +121,7 @@ BAD: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "a word of SDPA that looks like ours": ({"inputs": inputs(dropout_p=float)}, "A608", ("`dropout 0.1`", "`seed`")),
     "a word of FlexAttention": ({"inputs": inputs(block_mask=bool)}, "A608", ("attncc.flex_attention takes it",)),
     "a word of FlashAttention": ({"inputs": inputs(softmax_scale=float)}, "A608", ("here it is scale",)),
+    "new rows": ({"inputs": inputs(k_new=array(2, 2, 1, 64))}, "A608", ("`k_new`", "attncc.append", "cache.at[…]")),
     "a const": ({"inputs": inputs(width=int)}, "A608", ("attncc.compile(…, width=…)", "`-D width=…`")),
     "option of another call": ({"inputs": inputs(deterministic=bool)}, "A608", ("`kernel.backward` takes it",)),
     "input dtype": ({"inputs": inputs(slope=array(8))}, "A604", ("`slope`", "float32", "float16")),
