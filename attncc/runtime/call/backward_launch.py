@@ -83,7 +83,7 @@ class BackwardLauncher:
             self._readers[framework] = Reader(framework, self._store.variant), framework.observer()
         reader, observer = self._readers[framework]
         values, key, roles = reader.read(tuple(given.call))
-        results = given.results
+        results = {"dout": given.dout, **given.results}  # no gradient without this one
         for name, array in results.items():
             if framework_of(array, name) is not framework:
                 raise mixed(name, type(array))

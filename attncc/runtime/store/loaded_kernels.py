@@ -6,10 +6,12 @@ from ...diagnostics import AttnccError, Diagnostic
 from ...kernels.decode.facts import MOST_BLOCKS, Decode
 from ...kernels.kernel_names import kernel_name
 from ...kernels.launched import structs
+from ...kernels.pages import SWIZZLE_ROWS
 from ...kernels.parameters import HINT_PIECES, input_prepasses
 from ...kernels.registry import facts_of
 from ...kernels.serving import backward_plan_for, plan_for
 from ...problem import Problem
+from ...problem.refusal import refused
 from ...schedule.plan import KernelPlan, OwnKernel
 from ...schedule.target import TARGETS
 from ..call.persistent import own_backward_kernels
@@ -61,8 +63,17 @@ class LoadedKernels:
         self._layouts = {name: ParamsLayout(fields) for plan in self.plans for name, fields in structs(plan).items()}
 
     def plan(self, problem: Problem) -> KernelPlan:
-        """The plan that runs a call of these sizes."""
-        return plan_for(self.plans, problem, self.device.multiprocessors)
+        """The plan that runs a call of these sizes. AttnccError A625 for pages that none loads: e4m3 has no decode."""
+        found = plan_for(self.plans, problem, self.device.multiprocessors)
+        if not facts_of(found).fits_pages(problem):
+            raise refused(
+                "A625",
+                f"kernels of {found.dtype} can't load these pages",
+                expected=f"pages of {SWIZZLE_ROWS} rows, or of a multiple",
+                came=f"pages of {problem.page} rows",
+                help="make pages of other sizes, or choose another dtype",
+            )
+        return found
 
     def own_kernels(self, problem: Problem) -> tuple[OwnKernel, ...]:
         """Those that are faster for a forward call of these sizes, where there are any; best first."""

@@ -285,6 +285,7 @@ def test_calls_without_rows_write_zeros_for_keys_alone(bench: MakeBench) -> None
     ("changed", "code"),
     [
         ({"lse": None}, "A623"),
+        ({"dout": None}, "A622"),
         ({"dout": FakeArray((1, 2, 3, 4), "float16")}, "A602"),
         ({"lse": FakeArray((BATCH, HEADS, Q_LEN), "float16")}, "A604"),
         ({"layout": []}, "A6"),
