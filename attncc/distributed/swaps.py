@@ -81,15 +81,15 @@ class _Search:
 
     def _wanted(self, members: Ints) -> Rows:
         """Of ranks with these chunks, [ranks, chunks of each]."""
-        return np.asarray(np.maximum.reduce(self.tables.by_pair[:, members], axis=2))
+        return np.asarray(np.maximum.reduce(self.tables.by_pair.take(members, axis=1), axis=2))
 
     def _put(self, ranks: Ints, nodes: Ints) -> None:
         """What follows from the `members` of these ranks, and from what those of these nodes want."""
         members = self.members[ranks]
-        self.rest[:, members] = without_each(self.tables.by_pair[:, members])
+        self.rest[:, members] = without_each(self.tables.by_pair.take(members, axis=1))
         if self.machine.nodes > 1:
             ranks = self.machine.ranks_of(nodes)
-            rows = self.wanted[:, ranks].reshape(len(self.wanted), len(nodes), -1, len(self.owners))
+            rows = self.wanted.take(ranks, axis=1).reshape(len(self.wanted), len(nodes), -1, len(self.owners))
             self.most[:, ranks] = without_each(rows).reshape(len(rows), len(ranks), -1)
             self.total[:, ranks] = (sums(rows, axis=2, keepdims=True) - rows).reshape(len(rows), len(ranks), -1)
 
@@ -126,7 +126,7 @@ class _Search:
         owners[i], owners[j] = owners[j], owners[i]
         self.members[ranks] = (owners == ranks[:, None]).nonzero()[1].reshape(2, -1)
         self.wanted[:, ranks] = self._wanted(self.members[ranks])
-        of_nodes = self.wanted[:, self.machine.ranks_of(nodes)]
+        of_nodes = self.wanted.take(self.machine.ranks_of(nodes), axis=1)
         self.now = self._measured(now.travel.after(nodes, of_nodes, self.members, owners, self.machine))
         if self.now.total <= now.total * (1 + 1e-9):
             self._put(ranks, nodes)
@@ -156,7 +156,7 @@ class _Search:
 
     def _shared(self, mine: Ints) -> Floats:
         """Bytes that each chunk needs of what the rank needs anyway without one of its own: [mine, chunks]."""
-        rest = self.rest[:, mine]
+        rest = self.rest.take(mine, axis=1)
         used = np.flatnonzero(np.any(rest, axis=(0, 1)))
         needs = (self.tables.by_pair[..., used] > 0).astype(np.float32)
         rows = product(rest[..., used], needs.swapaxes(1, 2))
@@ -174,17 +174,17 @@ class _Search:
         tables, machine, each = self.tables, self.machine, np.arange(len(ranks))
         row_bytes, node = tables.row_bytes, machine.node[ranks]
         near = (machine.node[self.owners] == np.arange(machine.nodes)[:, None]).astype(np.float32)
-        inside_node = near[node]
+        inside_node = near.take(node, axis=0)
         comes_near = inside_node[each, comes]
         inside_node[each[:, None], self.members[ranks]] = 0
         inside_node[each, comes], inside_node[each, leaves] = 0, comes_near
-        rows = tables.by_pair[:, comes]
-        np.maximum(rows, self.rest[:, leaves], out=rows)
+        rows = tables.by_pair.take(comes, axis=1)
+        np.maximum(rows, self.rest.take(leaves, axis=1), out=rows)
         seconds = np.einsum("mij,ij->mi", rows, inside_node) * row_bytes / machine.nvlink
         if machine.nodes > 1:
-            far = (1 - near)[node]
+            far = (1 - near).take(node, axis=0)
             far[each, comes], far[each, leaves] = 0, 1 - comes_near
-            taken, by_each = self.most[:, ranks], self.total[:, ranks]
+            taken, by_each = self.most.take(ranks, axis=1), self.total.take(ranks, axis=1)
             np.maximum(taken, rows, out=taken)
             by_each += rows
             taken = share(taken, by_each)

@@ -66,7 +66,9 @@ class Travel(NamedTuple):
         """Rows that each rank receives or sends, the larger of both: inside its node, and between nodes. `sent_close`
         and `sent_far`: what `sent` gives."""
         passed = self.far - self.taken  # as many as it hands on
-        inside, between = (sums(rows[:, members], axis=2, dtype=np.float64) for rows in (sent_close, sent_far))
+        inside, between = (
+            sums(rows.take(members, axis=1), axis=2, dtype=np.float64) for rows in (sent_close, sent_far)
+        )
         return np.maximum(self.close, inside) + passed, np.maximum(self.taken, between)
 
     def sent(self) -> tuple[Rows, Rows]:
