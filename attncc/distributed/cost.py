@@ -50,7 +50,7 @@ class Load:
         """Rows of each kv chunk that each q chunk needs: [q chunk, kv chunk]."""
         by_block = self.needs.needed.reshape(*self.needs.work.shape, self.needs.blocks)
         each = self.needs.rows[: self.needs.blocks]  # of every chunk
-        return np.asarray(by_block.astype(np.float32) @ each.astype(np.float32))
+        return np.asarray(np.einsum("qkb,b->qk", by_block.astype(np.float32), each.astype(np.float32)))
 
 
 Loads = tuple[Load, ...]

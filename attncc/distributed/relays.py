@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .machine import Machine
+from .products import product
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -68,14 +69,15 @@ class Routes:
         """That each rank receives of each, [receiver, sender]. `rows`: of each block; `blocks` of them are a chunk, as
         all chunks are, and have one owner."""
         ranks, nodes = self.machine.ranks, self.machine.nodes
-        exact = np.float32 if rows.sum() < 1 << 24 else np.float64
-        by_chunk = self.direct.reshape(-1, blocks).astype(exact) @ rows[:blocks].astype(exact)
+        exact: Any = np.float32 if rows.sum() < 1 << 24 else np.float64
         order = np.argsort(self.owner[::blocks], kind="stable")  # ranks own equally many
-        found = by_chunk.reshape(ranks, -1)[:, order].reshape(ranks, ranks, -1).sum(axis=2)
+        by_sender = self.direct.reshape(ranks, -1, blocks).take(order, axis=1).reshape(ranks, ranks, -1)
+        of_blocks = np.tile(rows[:blocks], len(order) // ranks)
+        found = np.einsum("rsb,b->rs", by_sender.astype(exact), of_blocks.astype(exact))
         if self.passed.size:
             node, size = np.arange(nodes), ranks // nodes
             takes, gives = (x.reshape(nodes, size, -1).astype(exact) for x in (self.passed, self.relays))
-            handed = takes * rows[self.far].astype(exact) @ gives.transpose(0, 2, 1)
+            handed = product(takes * rows[self.far].astype(exact), gives.transpose(0, 2, 1))
             found.reshape(nodes, size, nodes, size)[node, :, node] += handed
         return np.asarray(found, np.int64)
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from .cost import Owners
 from .machine import Machine
-from .tables import Tables, product
+from .products import product
+from .tables import Tables
 from .travel import Floats, Ints, Rows, Travel, share, sums, without_each
 
 GOOD = 1.005  # times the ideal: nothing is left to gain

@@ -14,8 +14,6 @@ from .cost import Floats, Loads, Owners, combined_work, ideal_seconds
 
 Rows = NDArray[np.float32]
 
-ALONE = 1 << 18  # multiplications in a product of matrices for which OpenBLAS wakes no threads
-
 
 @dataclass(frozen=True)
 class Tables:
@@ -70,13 +68,3 @@ class Tables:
 
     def ideal_seconds(self, ranks: int) -> float:
         return ideal_seconds(self.loads, ranks)
-
-
-def product(a: Rows, b: Rows) -> Rows:
-    """`a @ b` of counts, in parts that are each computed by the calling thread. All of it would wake one of OpenBLAS's
-    for each core, which takes longer than a small product, and much longer where other processes have the cores."""
-    step = max(ALONE // (a.shape[-2] * b.shape[-1]), 1)
-    found = np.zeros((*a.shape[:-1], b.shape[-1]), a.dtype)
-    for begin in range(0, a.shape[-1], step):
-        found += a[..., begin : begin + step] @ b[..., begin : begin + step, :]
-    return found
