@@ -189,6 +189,17 @@ def test_explain_and_picture(tmp_path: Any) -> None:
     assert ElementTree.parse(tmp_path / "plan.svg").getroot().tag.endswith("svg")
 
 
+def test_rows_that_give_few_chunks_are_told() -> None:
+    """8191 is a prime number."""
+    made = plan(attncc.parse("causal"), 4 * 8191, ranks=4, **SIZES)
+    assert "1 chunk of 8191 rows a rank\n  few chunks, which balance badly: pad" in made.explain()
+    assert "a multiple of 32\n" in made.explain()
+    padded = plan(attncc.parse("causal"), 4 * 8192, ranks=4, **SIZES)
+    assert "few chunks" not in padded.explain()
+    assert padded.seconds < 0.6 * made.seconds
+    assert "few chunks" not in plan(attncc.parse("causal"), 4 * 8192, ranks=4, chunk=8192, **SIZES).explain()
+
+
 def test_a_mask_that_needs_everything_is_told() -> None:
     with pytest.warns(AttnccWarning, match="A723"):
         plan(attncc.parse("full"), 4096, ranks=2, **SIZES)
