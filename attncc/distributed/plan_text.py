@@ -91,6 +91,8 @@ def _lost(plan: PlanData) -> Iterator[str]:
     for tried in others:
         if tried.seconds > 1.01 * best.seconds:
             why = f"{tried.seconds / best.seconds:.2f} times the time"
-        else:
+        elif tried.bytes_sent > 1.005 * best.bytes_sent:
             why = f"the same time, {tried.bytes_sent / max(best.bytes_sent, 1):.2f} times the bytes"
+        else:
+            why = "no better"
         yield f"lost: {_named(tried)}: {why}"

@@ -240,6 +240,27 @@ def test_a_text_that_is_no_plan_is_refused() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("part", "other"),
+    [
+        ('"q":[4096]', '"q":[4095]'),
+        ('"ranks":2', '"ranks":4'),
+        ('"owners":[0,', '"owners":[1,'),
+        ('"owners":[', '"owners":[0,'),
+    ],
+)
+def test_a_plan_whose_parts_do_not_fit_is_refused(part: str, other: str) -> None:
+    text = plan(attncc.parse("sliding_window", width=8), 4096, ranks=2).to_json()
+    assert part in text
+    with pytest.raises(AttnccError, match="A722"):
+        Plan.from_json(text.replace(part, other))
+
+
+def test_what_is_no_better_is_told() -> None:
+    made = plan(attncc.parse("causal"), 4096, ranks=1, **SIZES)
+    assert "lost: heap: no better" in made.explain()
+
+
 # -------------------------------------------------------------------- simulated for many GPUs
 
 MOST = {8: 50, 64: 1000}  # milliseconds of planning: 64 k tokens on 8 GPUs, 512 k on 64
