@@ -130,7 +130,10 @@ class Specification:
 
     def backward_candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
         """The plans that the kernels of the passes `backward` and `backward_dq` may have, and of `backward_patches`
-        where the mask asks for it. Whether calls need the second follows from the plan that the first gets."""
+        where the mask asks for it. Whether calls need the second follows from the plan that the first gets. Of calls
+        that have a kernel of their own that, if there is one."""
+        if configuration.unclustered:
+            return self._unclustered(configuration, target)
         keys, rows = (
             make_candidates(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
             for pass_name in ("backward", "backward_dq")
@@ -138,6 +141,13 @@ class Specification:
         tiles_2d = make_tiles_2d(keys, self.schedule("backward_patches", target))
         of_lengths = self._of_lengths(configuration, target, BACKWARD_PASSES)
         return keys, rows, *([tiles_2d] if tiles_2d else []), *of_lengths
+
+    def _unclustered(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
+        """Of backward calls whose thread blocks form no clusters: beside each kernel that is made for clusters one
+        by the same schedule."""
+        usual = self.backward_candidates(configuration._replace(unclustered=False), target)
+        made_for = [item for item in usual if backward_facts(item.first).uses_clusters]
+        return tuple(replace(item, build=replace(item.build, unclustered=True)) for item in made_for)
 
     def plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
         """The plan of each kernel where nothing is compiled. AttnccError A4xx where there can be none."""
@@ -251,7 +261,8 @@ class CompiledStore:
         self._configuration = configuration
         self._archs = archs
         self._settled: dict[tuple[Configuration, str], tuple[Settled, ...]] = {}  # by configuration and target
-        self._settled_backward: dict[str, tuple[Settled, ...]] = {}
+        self._settled_backward: dict[tuple[Configuration, str], tuple[Settled, ...]] = {}
+        self._targets_of_own: dict[Configuration, tuple[str, ...]] = {}  # of kernels of some calls alone
         self._others: dict[str, Compiled] = {}  # by name
         self._host = self._host_target()
         self._first_plans = specification.plans(configuration, self._host)
@@ -283,7 +294,11 @@ class CompiledStore:
         targets = self._archs or targets_of(configuration.dtype)
         if not configuration.own_kernel:
             return targets
-        return tuple(target for target in targets if self._specification.candidates(configuration, target))
+        if configuration not in self._targets_of_own:
+            specification = self._specification
+            made = specification.backward_candidates if configuration.unclustered else specification.candidates
+            self._targets_of_own[configuration] = tuple(target for target in targets if made(configuration, target))
+        return self._targets_of_own[configuration]
 
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         if target is not None:
@@ -294,11 +309,13 @@ class CompiledStore:
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         if target is None:
             return self._first_backward_plans
-        if target not in self._settled_backward:
+        key = configuration, target
+        if key not in self._settled_backward:
             with shown_while(f"compiling the backward pass of {self.variant.name} for {target}"):
                 candidates = self._specification.backward_candidates(configuration, target)
-                self._settled_backward[target] = _settle_backward(candidates)
-        return tuple(item.plan for item in self._settled_backward[target])
+                settle_these = _settle_all if configuration.own_kernel else _settle_backward
+                self._settled_backward[key] = settle_these(candidates)
+        return tuple(item.plan for item in self._settled_backward[key])
 
     def check_backward(self, configuration: Configuration, target: str) -> None:
         """It is compiled when it is first asked for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from importlib import import_module
 from math import inf
@@ -14,6 +14,7 @@ from .problem.refusal import refused
 Array = Any  # of NumPy, CuPy or torch
 
 _OWNERS = ("torch", "cupy", "numpy")
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 def merge(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array, *, layout: str = "bhsd") -> tuple[Array, Array]:
@@ -22,13 +23,15 @@ def merge(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array, *, layout: str
     Each pair is what a kernel gives with return_lse=True: out [batch, heads, q_len, head dim] in layout "bhsd", or with
     heads and rows exchanged in "bshd"; packed batches leave the batch out. lse is [batch, heads, q_len] in both
     layouts, natural logarithms. Sums are in fp32, lse too; the new out has the dtype of out_a. A side that saw no key,
-    whose lse is -inf, leaves the other as it is, bit for bit; where both did, out is 0. Arrays are NumPy's, CuPy's or
-    torch's; torch's autograd passes through it.
+    whose lse is -inf, leaves the other as it is, bit for bit (fp64 is rounded to fp32); where both did, out is 0.
+    Arrays are NumPy's, CuPy's or torch's; torch's autograd passes through it.
 
-    AttnccError A602 for shapes that don't go together, A618 for an unknown layout, A654 for arrays of two frameworks.
+    AttnccError A602 for shapes that don't go together, A604 for arrays of no floats, A605 for two devices, A618 for an
+    unknown layout, A654 for arrays of two frameworks.
     """
     check_layout(layout)
     xp = _namespace(out_a, lse_a, out_b, lse_b)
+    _check_kinds({"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b})
     _check_shapes(out_a, lse_a, out_b, lse_b, layout)
     return merged(xp, (out_a, out_b), (lse_a, lse_b), layout)
 
@@ -66,6 +69,19 @@ def _namespace(*arrays: Array) -> Any:
         return import_module(*owners)
     came = ", ".join(sorted(f"{type(array).__module__}.{type(array).__qualname__}" for array in arrays))
     raise refused("A654", "`merge` takes arrays of one framework", expected=" or ".join(_OWNERS), came=came)
+
+
+def _check_kinds(arrays: Mapping[str, Array]) -> None:
+    own = str(getattr(arrays["out_a"], "device", "cpu"))
+    for name, array in arrays.items():
+        dtype, device = str(array.dtype).removeprefix("torch."), str(getattr(array, "device", "cpu"))
+        if dtype not in _FLOATS:
+            help_ = "pass what a kernel gives with return_lse=True"
+            what = f"`{name}` has the wrong element type"
+            raise refused("A604", what, expected=" or ".join(_FLOATS), came=dtype, help=help_)
+        if device != own:
+            what, help_ = f"`{name}` is on another device than `out_a`", "all arrays of a call live on one device"
+            raise refused("A605", what, expected=own, came=device, help=help_)
 
 
 def _check_shapes(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array, layout: str) -> None:

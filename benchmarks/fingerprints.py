@@ -42,7 +42,7 @@ from attncc.package.variant_package import DEFAULT_ARCHS, DEFAULT_DTYPES, DEFAUL
 from . import parts
 from .cubin import compiler_version, fingerprint
 from .parts import Done
-from .sweep import PASSES, SPECS, Case, names, pass_names, prepared, settled
+from .sweep import PASSES, SPECS, Case, names, pass_names, passes_of, prepared, settled
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden"
 ARCHS = {**dict.fromkeys(DEFAULT_DTYPES, DEFAULT_ARCHS), "e4m3": ("sm_90a",)}
@@ -194,7 +194,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", action="store_const", dest="kind", const="text", default="machine code")
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--passes", type=names, default=tuple(PASSES))
+    parser.add_argument("--passes", type=passes_of, default=tuple(PASSES))
     parser.add_argument("--specs", type=names, default=SPECS)
     parser.add_argument("--dtypes", type=names, default=tuple(ARCHS))
     parser.add_argument("--targets", type=names, default=DEFAULT_ARCHS)

@@ -22,14 +22,17 @@ from typing import Any
 from attncc import AttnccError
 from attncc.analysis.cost.roofline import DEVICES
 from attncc.compiler import CompiledStore
+from attncc.explain import capacity
 from attncc.kernels.registry import facts_of
 from attncc.kernels.serving import backward_plan_for, plan_for
 from attncc.measure import ncu
 from attncc.measure.compare import CLOSE
 from attncc.measure.job import Job, Runs
 from attncc.measure.ncu import Launch
+from attncc.runtime.call.persistent import own_backward_kernels
 from attncc.runtime.cuda.driver import driver
 from attncc.runtime.cuda.nvrtc_pool import jobs
+from attncc.runtime.store.store import first_own
 from attncc.schedule.plan import KernelPlan
 from attncc.threads import DaemonThreads
 from attncc.tune.model import device_like
@@ -60,13 +63,15 @@ class Compiled:
         store = CompiledStore(call.kernel.specification, configuration, (target,))
         store.compile_now()  # of a backward call too, whose out and lse a forward kernel gives
         if call.point.pass_name == "backward":
+            plan = backward_plan_for(store.backward_plans(configuration, target), problem)
+            own = own_backward_kernels(plan, problem, capacity(plan, call.device), ordered=False)
+            configuration = first_own(store, configuration, target, own) or configuration
             plans = store.backward_plans(configuration, target)
             store.machine_codes(plans)
             return cls(call, backward_plan_for(plans, problem))
         plan = plan_for(store.plans(configuration, target), problem, call.device.multiprocessors)
         kernels = facts_of(plan).own_kernels(problem, call.device.multiprocessors)
-        own = (configuration._replace(**kernel._asdict()) for kernel in kernels)
-        found = next((item for item in own if target in store.targets(item)), None)
+        found = first_own(store, configuration, target, kernels)
         return cls(call, plan if found is None else store.plans(found, target)[0])
 
     @property

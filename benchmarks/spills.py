@@ -20,7 +20,7 @@ from itertools import product
 
 from attncc.package.variant_package import DEFAULT_ARCHS, DEFAULT_DTYPES, DEFAULT_HEAD_DIMS
 
-from .sweep import PASSES, SPECS, Case, names, settled
+from .sweep import PASSES, SPECS, Case, names, passes_of, settled
 
 DTYPES = ("fp16", "bf16", "fp32")
 HEAD_DIMS = ((16, 16), (40, 40), (64, 64), (72, 72), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256))
@@ -64,7 +64,7 @@ def report(passes: tuple[str, ...], case: Case) -> list[tuple[str, bool]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--passes", type=names, default=tuple(PASSES))
+    parser.add_argument("--passes", type=passes_of, default=tuple(PASSES))
     parser.add_argument("--specs", type=names, default=SPECS)
     parser.add_argument("--targets", type=names, default=TARGETS)
     design = parser.add_mutually_exclusive_group()

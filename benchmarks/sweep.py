@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import NamedTuple
 
 from attncc.kernels.kernel_names import kernel_name
@@ -46,6 +47,14 @@ def settled(case: Case, passes: tuple[str, ...]) -> list[Settled]:
     kernels = (item for package in prepared(case, passes) for item in package.candidates)
     found = {kernel_name(item.first): settle(item) for item in kernels if item.build.pass_name in wanted}
     return [found[kernel_name(plan)] for plan in launched(item.plan for item in found.values())]
+
+
+def passes_of(text: str) -> tuple[str, ...]:
+    """Passes of a build as the command line has them."""
+    found = names(text)
+    if unknown := [name for name in found if name not in PASSES]:
+        raise argparse.ArgumentTypeError(f"no pass is `{unknown[0]}`: {', '.join(PASSES)}")
+    return found
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -26,21 +26,41 @@ from tests.kernels import LARGE_PAGES, MOST_PROCESSES
 PROCESS_BYTES = 8 << 30  # of the GPU's memory, for each process that shares its tests
 TURNS = Path(__file__)  # a file that processes lock
 OF_GPU = ("gpu", "meaning")  # the folders with tests that need one
-ALL_OF = re.compile(r"^pytestmark = pytest\.mark\.(gpu|slow)$", re.M)  # in files whose tests all have this mark
+ALL_OF = re.compile(r"^pytestmark = \[?pytest\.mark\.(gpu|slow)\b", re.M)  # in files whose tests all have this mark
 Golden = Callable[[Path, str], None]
 # Files of many cases of a kind, whose runs take long: the plain suite has one case in so many.
 EVERY = {
     "tests/library/test_tiles.py": 2,
     "tests/meaning/test_dropout.py": 2,
     "tests/meaning/test_gradients.py": 2,
-    "tests/structure/test_forms.py": 2,
+    "tests/property/test_fuzz_parser.py": 2,
+    "tests/property/test_key_sets.py": 3,
+    "tests/property/test_random_variants.py": 3,
+    "tests/property/test_tampered_packages.py": 2,
+    "tests/structure/test_forms.py": 3,
+    "tests/test_generated.py": 4,
+    "tests/test_generated_compiles.py": 2,
     "tests/unit/analysis/mask/test_bits.py": 3,
     "tests/unit/analysis/mask/test_intervals.py": 2,
     "tests/unit/analysis/mask/test_sorted_hints.py": 2,
-    "tests/unit/analysis/test_growth.py": 2,
+    "tests/unit/analysis/test_growth.py": 4,
     "tests/unit/analysis/tiles_2d/test_fixed.py": 2,
+    "tests/unit/distributed/test_plan.py": 3,
+    "tests/unit/executor/test_backward.py": 2,
+    "tests/unit/executor/test_run.py": 2,
     "tests/unit/lsp/test_diagnose.py": 3,
+    "tests/unit/package/test_evil_texts.py": 4,
+    "tests/unit/package/test_serving_calls.py": 4,
+    "tests/unit/schedule/test_plan_json.py": 5,
+    "tests/unit/semantics/test_limits.py": 2,
+    "tests/unit/semantics/test_workspace.py": 2,
+    "tests/unit/templates/test_emulated_8bit_caches.py": 2,
+    "tests/unit/templates/test_emulated_caches.py": 3,
+    "tests/unit/templates/test_hopper.py": 4,
     "tests/unit/test_io_model.py": 2,
+    "tests/unit/test_machine_code.py": 2,
+    "tests/unit/test_stages.py": 4,
+    "tests/unit/tune/test_candidates.py": 3,
     "tests/unit/tune/test_session.py": 4,
 }
 

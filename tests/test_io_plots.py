@@ -24,6 +24,8 @@ from benchmarks.io_model import Compiled, Measurer, by_call, predictions, ratios
 from benchmarks.io_points import SPECS, Call, Point, points
 from docs import io_plots
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "io-analysis.md"
 Rows = list[dict[str, Any]]
 

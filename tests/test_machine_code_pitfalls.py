@@ -18,6 +18,8 @@ from attncc.schedule.plan import Build
 from attncc.schedule.target import TARGETS
 from tests.machine_code import conditional_common_values, kernels
 
+pytestmark = pytest.mark.slow
+
 KERNEL = """
 extern "C" __global__ void kernel(int* x) {
     int least = 7, all = 7;

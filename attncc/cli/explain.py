@@ -65,8 +65,8 @@ class Lengths(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         from ..ir import MAX_LENGTH
 
-        found = [int(item) if item.strip().isdecimal() else 0 for item in str(value).split(",")]
-        if not all(0 < item <= MAX_LENGTH for item in found):
+        found = [int(item) if item.strip().isdecimal() else -1 for item in str(value).split(",")]
+        if not all(0 <= item <= MAX_LENGTH for item in found) or not any(found):  # some caches may be empty
             self.fail(f"{value} is not a list of lengths, such as 100,5000,128000", param, ctx)
         return tuple(found)
 
@@ -221,6 +221,8 @@ def _explained(
     file: Path, given: dict[str, Any]
 ) -> tuple[Explanation, Resources | str | None, Mapping[str, plausible.Drawn]]:
     """With what is known of registers, and the inputs that were drawn."""
+    from dataclasses import replace
+
     from .. import plausible
     from ..analysis.cost.roofline import DEVICES
     from ..compiler import check_cache_dtype, check_targets
@@ -252,7 +254,8 @@ def _explained(
     configuration = Configuration(given["dtype"], *dims, kv_dtype=given["kv_dtype"])
     check_cache_dtype(configuration)
     kernels = specification.candidates(configuration, target)
-    plan = plan_for([item.first for item in kernels], problem, device.multiprocessors)
+    served = replace(problem, cached=given["kv_lens"] is not None)  # the call whose kernel is looked for
+    plan = plan_for([item.first for item in kernels], served, device.multiprocessors)
     beside: list[KernelPlan] = []
     if plan.pass_name == "decode":
         own = {
@@ -262,7 +265,7 @@ def _explained(
         }
         kernels += tuple(own.values())
         beside = [plan, *(found.first for found in own.values())]
-        faster = facts_of(plan).own_kernels(problem, device.multiprocessors)
+        faster = facts_of(plan).own_kernels(served, device.multiprocessors)
         plan = next((own[kernel].first for kernel in faster if kernel in own), plan)
         beside.remove(plan)
     resources: Resources | str | None = None

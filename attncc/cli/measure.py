@@ -96,8 +96,12 @@ def _call(file: Path, given: Mapping[str, Any], device: Device) -> tuple[TunedKe
 def _plans(kernel: TunedKernel, work: Work, device: Device) -> list[KernelPlan]:
     """Those that run the call, compiled: the process that is watched finds them in the cache."""
     from ..compiler import CompiledStore
+    from ..explain import capacity
     from ..kernels.registry import backward_facts, facts_of
     from ..kernels.serving import backward_plan_for, plan_for
+    from ..runtime.call.persistent import own_backward_kernels
+    from ..runtime.store.store import first_own
+    from ..tune.model import device_like
 
     configuration, target = kernel.configuration, kernel.build.target
     store = CompiledStore(kernel.specification, configuration, (target,))
@@ -105,13 +109,19 @@ def _plans(kernel: TunedKernel, work: Work, device: Device) -> list[KernelPlan]:
     store.machine_codes(plans)
     if not work.is_backward:
         serving = plan_for(plans, work.problem, device.multiprocessors)
-        for found in facts_of(serving).own_kernels(work.problem, device.multiprocessors):
-            own = configuration._replace(**found._asdict())
-            if target in store.targets(own):
-                store.machine_codes(store.plans(own, target))
-                return list(store.plans(own, target))
-        return [serving]
+        kernels = facts_of(serving).own_kernels(work.problem, device.multiprocessors)
+        own = first_own(store, configuration, target, kernels)
+        if own is None:
+            return [serving]
+        store.machine_codes(store.plans(own, target))
+        return list(store.plans(own, target))
     serving = backward_plan_for(plans, work.problem)
+    gpu, _ = device_like(device.name, device.capability, device.multiprocessors)
+    kernels = own_backward_kernels(serving, work.problem, capacity(serving, gpu), ordered=work.deterministic)
+    own = first_own(store, configuration, target, kernels)
+    if own is not None:
+        store.machine_codes(store.backward_plans(own, target))
+        return [backward_plan_for(store.backward_plans(own, target), work.problem)]
     adds = backward_facts(serving).adds_dq
     return [serving, *(plan for plan in plans if plan.pass_name == "backward_dq" and not adds)]
 

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from .cost import Floats, Loads, Outcome, Owners, combined_work, ideal_seconds, outcome
 from .machine import Machine
 from .swaps import GOOD, Budget, improved
+from .tables import Tables
+from .travel import sums
 
 STEPS = 4  # swaps for each rank, at most
 ENOUGH = 1.005  # times the goal: no other beginning is improved then
@@ -70,17 +72,18 @@ def affinity(work: Floats, rows: NDArray[np.float32], machine: Machine) -> Owner
     for step, span in enumerate(_spans(rows)):
         own, load = rows[:, step, None, span], load_of + work[:, step, None]
         free = load <= most
-        value = np.where(free, np.minimum(of_rank[..., span], own).sum(axis=2), -1)
-        best = value == value.max(axis=1, keepdims=True)
+        value = np.where(free, sums(np.minimum(of_rank[..., span], own), axis=2), -1)
+        best = value == np.maximum.reduce(value, axis=1, keepdims=True)
         if machine.nodes > 1 and np.count_nonzero(best) > groups:
-            value = np.minimum(of_node[..., span], own).sum(axis=2)[:, machine.node]
+            value = sums(np.minimum(of_node[..., span], own), axis=2)[:, machine.node]
             value = np.where(best & free, value, -1)
-            best = value == value.max(axis=1, keepdims=True)
+            best = value == np.maximum.reduce(value, axis=1, keepdims=True)
         for group, rank in enumerate(np.where(best, load_of, np.inf).argmin(axis=1).tolist()):
             owners[group, order[group, step]] = rank
             count[group, rank] += 1
             load_of[group, rank] = load[group, rank] if count[group, rank] < each else np.inf  # it has all it may
-            for needed in (of_rank[group, rank, span], of_node[group, machine.node[rank], span]):
+            tables = of_rank[group, rank, span], of_node[group, machine.node[rank], span]
+            for needed in tables if machine.nodes > 1 else tables[:1]:
                 np.maximum(needed, own[group, 0], out=needed)
     return owners
 
@@ -92,7 +95,7 @@ def _spans(rows: NDArray[np.float32]) -> list[slice]:
     return [slice(*ends) for ends in zip(begin.tolist(), end.tolist(), strict=True)]
 
 
-def by_nodes(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> Iterator[tuple[str, Owners]]:
+def by_nodes(tables: Tables, chunks: int, machine: Machine, budget: Budget) -> Iterator[tuple[str, Owners]]:
     """Runs of chunks to nodes, swapped until nodes are balanced; then the chunks of a node to its ranks, in two ways.
 
     Of what a node needs, each of its ranks receives a part: all at worst, and at best its share. Nodes are balanced as
@@ -100,20 +103,14 @@ def by_nodes(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> Ite
     """
     nodes, ranks = machine.nodes, machine.ranks // machine.nodes
     as_one = Machine(nodes, nodes, machine.flops, machine.nvlink, machine.network * max(ranks / 2, 1))
-    faster = tuple(replace(load, seconds=load.seconds / ranks) for load in loads)
-    of_node, _ = improved(faster, sequential(chunks, nodes), as_one, STEPS * machine.ranks, budget)
+    of_node, _ = improved(tables.faster(ranks), sequential(chunks, nodes), as_one, STEPS * machine.ranks, budget)
     own = np.argsort(of_node, kind="stable").reshape(nodes, -1)  # chunks
-    work, rows, first = combined_work(loads)[own], _rows(loads)[own], np.arange(nodes)[:, None] * ranks
+    work, rows, first = tables.work[own], tables.bytes_by_pair[own], np.arange(nodes)[:, None] * ranks
     found = np.zeros((2, chunks), np.int64)
     found[0, own] = [heap(each, ranks) for each in work] + first
     found[1, own] = affinity(work, rows, Machine(ranks)) + first
     yield "nodes, then heap", found[0]
     yield "nodes, then affinity", found[1]
-
-
-def _rows(loads: Loads) -> NDArray[np.float32]:
-    """Bytes that each chunk of q needs of each chunk of k, of all layers of each load: [chunks, loads · chunks]."""
-    return np.concatenate([load.by_pair * (load.layers * load.row_bytes) for load in loads], axis=1)
 
 
 def beginnings(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[str, Owners]]:
@@ -126,11 +123,11 @@ def beginnings(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[st
     yield "heap", heap(combined_work(loads), ranks)
 
 
-def searched(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> Iterator[tuple[str, Owners]]:
+def searched(tables: Tables, chunks: int, machine: Machine, budget: Budget) -> Iterator[tuple[str, Owners]]:
     """More of them, those first whose swaps mostly end well."""
     if machine.nodes > 1:
-        yield from by_nodes(loads, chunks, machine, budget)
-    yield "affinity", affinity(combined_work(loads)[None], _rows(loads)[None], machine)[0]
+        yield from by_nodes(tables, chunks, machine, budget)
+    yield "affinity", affinity(tables.work[None], tables.bytes_by_pair[None], machine)[0]
 
 
 @dataclass(frozen=True)
@@ -151,7 +148,7 @@ class Attempt:
         outcomes = tuple(outcome(load, owners, machine) for load in loads)
         found = list(zip(loads, outcomes, strict=True))
         seconds = sum(load.layers * float(each.figures.seconds.max()) for load, each in found)
-        exposed = sum(load.layers * each.exposed for load, each in found)
+        exposed = sum(load.layers * each.forward.exposed for load, each in found)
         sent = sum(load.layers * load.row_bytes * int(each.figures.rows.sum()) for load, each in found)
         return cls(name, swaps, owners, outcomes, seconds, exposed, sent)
 
@@ -172,15 +169,16 @@ def attempts(loads: Loads, chunks: int, machine: Machine, budget: Budget) -> lis
 
     plain = [tried(name, 0, owners) for name, owners in beginnings(loads, chunks, machine)]
     if min(plain[:-1]) > goal:  # of runs: heaps send more than they need to
-        others = [tried(name, 0, owners) for name, owners in searched(loads, chunks, machine, budget)]
+        tables = Tables.of(loads)
+        others = [tried(name, 0, owners) for name, owners in searched(tables, chunks, machine, budget)]
         begun = [*found[len(plain) :], *found[: len(plain)]]
         for attempt in begun if min(plain + others) > goal else ():
-            owners, swaps = improved(loads, attempt.owners, machine, STEPS * machine.ranks, budget)
+            owners, swaps = improved(tables, attempt.owners, machine, STEPS * machine.ranks, budget)
             if swaps and tried(attempt.name, swaps, owners) <= ENOUGH * goal:
                 break
         swapped = any(item.swaps and item.name == found[0].name for item in found)
         if not swapped and min(item.exposed for item in found) > NEAR * goal:
-            owners, swaps = improved(loads, found[0].owners, machine, FEW, budget)
+            owners, swaps = improved(tables, found[0].owners, machine, FEW, budget)
             if swaps:
                 tried(found[0].name, swaps, owners)
     limit = CLOSE * min(item.seconds for item in found)

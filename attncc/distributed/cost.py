@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .grouping import Times
+from .grouping import Groups, Times
 from .machine import Machine
 from .needs import Needs
-from .relays import Routes, estimated
+from .relays import Routes
 
 Floats = NDArray[np.float64]
 Owners = NDArray[np.int64]  # the rank of each chunk
@@ -50,12 +50,7 @@ class Load:
         """Rows of each kv chunk that each q chunk needs: [q chunk, kv chunk]."""
         by_block = self.needs.needed.reshape(*self.needs.work.shape, self.needs.blocks)
         each = self.needs.rows[: self.needs.blocks]  # of every chunk
-        return np.asarray(by_block.astype(np.float32) @ each.astype(np.float32))
-
-    @cached_property
-    def by_source(self) -> NDArray[np.float32]:
-        """Whether each kv chunk has rows that each q chunk needs, as 1 or 0: [kv chunk, q chunk]."""
-        return np.asarray((self.by_pair > 0).T, np.float32, order="C")
+        return np.asarray(np.einsum("qkb,b->qk", by_block.astype(np.float32), each.astype(np.float32)))
 
 
 Loads = tuple[Load, ...]
@@ -95,30 +90,50 @@ def figures(load: Load, owners: Owners, machine: Machine) -> Figures:
     return Figures(*_seconds(load, owners, machine, inside, between), sent)
 
 
-class Outcome(NamedTuple):
-    """Of one mask under one assignment: figures; what groups of heads are chosen by; whether chunks that need no
-    others' rows are launched before the rest: not where launches cost more than that hides; the same of the backward
-    pass; and seconds of a layer forward, with launches and what of travel isn't hidden."""
+class Pass(NamedTuple):
+    """How the forward or the backward pass is computed: times; whether chunks that need no others' rows are launched
+    before the rest, not where launches cost more than that hides; groups of heads; and seconds of a layer, with
+    launches and what of travel isn't hidden."""
 
-    figures: Figures
     times: Times
     local_first: bool
-    times_back: Times
-    local_first_back: bool
+    groups: Groups
     exposed: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one mask under one assignment: figures, and times with all chunks launched `together`, or those that need no
+    others' rows `apart`, if there are any. Searches compare forward passes, so the backward pass waits until asked for.
+    """
+
+    figures: Figures
+    heads: int
+    together: Times
+    apart: Times | None
+
+    @cached_property
+    def forward(self) -> Pass:
+        return self._best(back=False)
+
+    @cached_property
+    def backward(self) -> Pass:
+        return self._best(back=True)
+
+    def _best(self, back: bool) -> Pass:
+        together = Pass(self.together, self.apart is None, *self.together.best(self.heads, back=back))
+        if self.apart is None:
+            return together
+        apart = Pass(self.apart, True, *self.apart.best(self.heads, back=back))
+        return apart if apart.exposed <= together.exposed else together
 
 
 def outcome(load: Load, owners: Owners, machine: Machine) -> Outcome:
     """What plans say."""
     found, runs = figures(load, owners, machine), own_runs(load, owners)
     together = _times(load, owners, machine, found, np.full_like(runs, OTHERS))
-    apart = _times(load, owners, machine, found, runs) if (runs != OTHERS).any() else together
-    first, first_back = (
-        apart is together or apart.best(load.heads, back=back)[1] <= together.best(load.heads, back=back)[1]
-        for back in (False, True)
-    )
-    times, times_back = (apart if is_first else together for is_first in (first, first_back))
-    return Outcome(found, times, first, times_back, first_back, times.best(load.heads)[1])
+    apart = _times(load, owners, machine, found, runs) if (runs != OTHERS).any() else None
+    return Outcome(found, load.heads, together, apart)
 
 
 def _times(load: Load, owners: Owners, machine: Machine, found: Figures, runs: NDArray[np.int64]) -> Times:
@@ -136,7 +151,7 @@ def _times(load: Load, owners: Owners, machine: Machine, found: Figures, runs: N
 
 def _gaps(load: Load, order: Owners) -> NDArray[np.bool_]:
     """Whether one launch can't have a chunk and the next of a rank: see `call_parts.neighbours`."""
-    apart = np.asarray(np.diff(order) != 1)
+    apart = np.asarray(order[1:] - order[:-1] != 1)
     if load.sequences is None:
         return apart
     first, last = load.sequences
@@ -149,46 +164,35 @@ OTHERS = -1  # in the place of a run
 def own_runs(load: Load, owners: Owners) -> NDArray[np.int64]:
     """Of each chunk of q the run of neighbouring chunks of its rank that has all keys which a launch of it gets: such a
     launch reads the rank's own tensors. `OTHERS` where rows of others are among these keys."""
-    run = np.cumsum(np.diff(owners, prepend=owners[:1]) != 0)
+    run = np.cumsum(np.concatenate([[False], owners[1:] != owners[:-1]]))
     first, last = load.key_chunks
     found = np.where((run[first] == run[last]) & (owners[first] == owners), run[first], OTHERS)
     if (found == OTHERS).all() or (found != OTHERS).all():
         return found
     order = np.argsort(owners, kind="stable")
-    apart = _gaps(load, order) | np.diff(owners[order]).astype(np.bool_)
-    found[order] = _joined(found[order], owners[order], apart)
+    rank = owners[order]
+    apart = _gaps(load, order) | (rank[1:] != rank[:-1])
+    found[order] = _joined(found[order].tolist(), rank.tolist(), apart.tolist())
     return found
 
 
-def _joined(runs: NDArray[np.int64], rank: Owners, apart: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _joined(runs: list[int], rank: list[int], apart: list[bool]) -> list[int]:
     """Chunks on own rows beside others join these, so that one launch has both: all of a rank but most neighbours.
     `apart`: whether one launch can't have a chunk and the next."""
-    ends = np.flatnonzero(apart | (np.diff(runs) != 0)) + 1
-    pieces = list(pairwise([0, *ends.tolist(), len(runs)]))
+    ends = [at + 1 for at, cut in enumerate(apart) if cut or runs[at] != runs[at + 1]]
+    pieces = list(pairwise([0, *ends, len(runs)]))
     largest = dict[int, tuple[int, int]]()  # of each rank, the piece on own rows
     for begin, end in pieces:
-        before = largest.get(int(rank[begin]))
+        before = largest.get(rank[begin])
         if runs[begin] != OTHERS and (before is None or end - begin > before[1] - before[0]):
-            largest[int(rank[begin])] = begin, end
+            largest[rank[begin]] = begin, end
     joined = runs.copy()
     for begin, end in pieces:
         behind = begin > 0 and not apart[begin - 1] and runs[begin - 1] == OTHERS
         ahead = end < len(runs) and not apart[end - 1] and runs[end] == OTHERS
-        if runs[begin] != OTHERS and (behind or ahead) and largest[int(rank[begin])] != (begin, end):
-            joined[begin:end] = OTHERS
+        if runs[begin] != OTHERS and (behind or ahead) and largest[rank[begin]] != (begin, end):
+            joined[begin:end] = [OTHERS] * (end - begin)
     return joined
-
-
-def estimate(load: Load, wanted: NDArray[np.float32], owners: Owners, machine: Machine) -> tuple[Floats, Floats]:
-    """`Figures.seconds` in a small part of the time, and seconds in which each chunk's rows go to who needs them.
-
-    `wanted`: rows that each rank needs of each kv chunk, [ranks, chunks], if those that its chunks need were nested, as
-    those of windows and documents are.
-    """
-    found = estimated(wanted, owners, machine)
-    seconds = np.maximum.reduce(_seconds(load, owners, machine, found.inside, found.between))
-    sent = found.to_ranks / machine.nvlink + found.to_nodes / machine.network
-    return np.asarray(seconds), np.asarray(sent * load.row_bytes)
 
 
 def _seconds(load: Load, owners: Owners, machine: Machine, inside: Any, between: Any) -> tuple[Floats, Floats, Floats]:
@@ -208,8 +212,9 @@ def _busiest(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def wants(needs: Needs, owners: Owners, ranks: int) -> NDArray[np.bool_]:
     """Whether any chunk of a rank needs a block: [ranks, blocks]."""
-    order = np.argsort(owners, kind="stable")
-    return np.asarray(needs.needed[order].reshape(ranks, len(owners) // ranks, -1).any(axis=1))
+    members = np.argsort(owners, kind="stable").reshape(ranks, -1)
+    bits = np.bitwise_or.reduce(needs.bits[members], axis=1)
+    return np.unpackbits(bits, axis=1, count=needs.needed.shape[1]).view(np.bool_)
 
 
 def ideal_seconds(loads: Loads, ranks: int) -> float:

@@ -35,3 +35,8 @@ class Machine:
     def same_node(self) -> NDArray[np.bool_]:
         """[ranks, ranks]"""
         return np.asarray(self.node[:, None] == self.node)
+
+    def ranks_of(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The ranks of some nodes, one node after the other."""
+        size = self.ranks // self.nodes
+        return np.asarray((nodes[:, None] * size + np.arange(size)).ravel())

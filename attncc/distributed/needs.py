@@ -7,7 +7,8 @@ proof of some 10^5 boxes, where all its tiles are 10^7.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,23 +45,23 @@ class Needs:
     rows: Ints
     blocks: int
 
+    @cached_property
+    def bits(self) -> NDArray[np.uint8]:
+        """`needed`, eight blocks in a byte."""
+        return np.packbits(self.needed, axis=1)
+
     @property
     def spans(self) -> Ints:
         """The rows of K and V from the first to before the last that each chunk of q needs, [q chunk, 2]: those of its
         own place where it needs none."""
         chunks, each = len(self.work), int(self.rows[: self.blocks].sum())
-        used: NDArray[np.bool_] = np.where(self.rows > 0, self.needed, False)
-        ends = np.cumsum(self.rows)
+        used, ends = self.needed, np.cumsum(self.rows)
         first, last = used.argmax(axis=1), used.shape[1] - 1 - used[:, ::-1].argmax(axis=1)
         found = np.stack([ends[first] - self.rows[first], ends[last]], axis=1)
         own = np.arange(chunks)[:, None] * each + [0, each]
         none = np.flatnonzero(~np.any(used, axis=1))
         found[none] = own[none]
         return found
-
-    def taken(self, q_chunks: Ints) -> Needs:
-        """Of some chunks of queries alone."""
-        return replace(self, work=self.work[q_chunks], needed=self.needed[q_chunks])
 
 
 @dataclass(frozen=True)

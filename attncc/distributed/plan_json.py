@@ -23,11 +23,17 @@ def fields_of(text: str) -> dict[str, Any]:
 
 
 def _fields(data: dict[str, Any]) -> dict[str, Any]:
-    lengths = data["lengths"]
+    given, machine, owners = data["lengths"], Machine(**data["machine"]), tuple(data["owners"])
+    lengths = Lengths(tuple(given["q"]), tuple(given["kv"]), given["packed"])
+    each = len(owners) // machine.ranks
+    if not owners or sorted(owners) != [rank for rank in range(machine.ranks) for _ in range(each)]:
+        raise ValueError(f"{machine.ranks} ranks don't own equally many chunks")
+    if lengths.q_rows % len(owners) or lengths.kv_rows % len(owners):
+        raise ValueError(f"{lengths.q_rows} rows of q, {lengths.kv_rows} of k in {len(owners)} chunks")
     return {
-        "lengths": Lengths(tuple(lengths["q"]), tuple(lengths["kv"]), lengths["packed"]),
-        "machine": Machine(**data["machine"]),
-        "owners": tuple(data["owners"]),
+        "lengths": lengths,
+        "machine": machine,
+        "owners": owners,
         "masks": tuple(_mask(item) for item in data["masks"]),
         "row_bytes": data["row_bytes"],
         "tried": tuple(Tried(**item) for item in data["tried"]),

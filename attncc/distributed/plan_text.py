@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .lengths import CHUNKS_A_RANK, LEAST_CHUNK
 from .plan_data import MaskPlan, PlanData, Tried
 
 _MOST_RANKS = 8  # that are listed one by one
@@ -22,6 +23,7 @@ def _lines(plan: PlanData) -> Iterator[str]:
     each = plan.chunks // plan.ranks
     chunks = f"{each} chunk{'s' if each > 1 else ''}"
     yield f"assignment: {_named(best)}; {chunks} of {lengths.q_rows // plan.chunks} rows a rank"
+    yield from _few_chunks(plan)
     yield (
         f"speeds: {machine.flops / 1e12:g} TFLOP/s, {machine.nvlink / 1e9:g} GB/s inside a node, "
         f"{machine.network / 1e9:g} GB/s a GPU between nodes"
@@ -33,6 +35,14 @@ def _lines(plan: PlanData) -> Iterator[str]:
     if lost:
         yield ""
         yield from lost
+
+
+def _few_chunks(plan: PlanData) -> Iterator[str]:
+    """Where rows don't divide: few large chunks balance badly."""
+    rows, kv_rows, chunks = (x // plan.ranks for x in (plan.lengths.q_rows, plan.lengths.kv_rows, plan.chunks))
+    usual = min(CHUNKS_A_RANK, rows // LEAST_CHUNK)
+    if 2 * chunks <= usual and (rows % usual or kv_rows % usual):
+        yield f"  few chunks, which balance badly: pad rows of q and of k to a multiple of {plan.ranks * usual}"
 
 
 def _named(tried: Tried) -> str:
@@ -81,6 +91,8 @@ def _lost(plan: PlanData) -> Iterator[str]:
     for tried in others:
         if tried.seconds > 1.01 * best.seconds:
             why = f"{tried.seconds / best.seconds:.2f} times the time"
-        else:
+        elif tried.bytes_sent > 1.005 * best.bytes_sent:
             why = f"the same time, {tried.bytes_sent / max(best.bytes_sent, 1):.2f} times the bytes"
+        else:
+            why = "no better"
         yield f"lost: {_named(tried)}: {why}"

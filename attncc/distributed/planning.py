@@ -169,11 +169,10 @@ def _mask_plan(
     mask: tuple[Variant, Mapping[str, Any]], load: Load, outcome: Outcome, owners: Owners, machine: Machine
 ) -> MaskPlan:
     variant, inputs = mask
-    found, times, local_first, times_back, local_first_back, exposed = outcome
+    found, forward, backward = outcome.figures, outcome.forward, outcome.backward
     same, size = machine.same_node, load.row_bytes
     receives, passed = routes(load.needs, owners, machine).runs()
     read = reads(variant, *(keep.condition for keep in variant.keeps))
-    groups, groups_back = times.best(load.heads)[0], times_back.best(load.heads, back=True)[0]
     return MaskPlan(
         variant.name,
         key_of(variant),
@@ -183,8 +182,8 @@ def _mask_plan(
         _received(passed, load.needs, machine.ranks),
         tuple((own_runs(load, owners) != OTHERS).tolist()),
         tuple(map(tuple, load.keys.tolist())),
-        local_first,
-        local_first_back,
+        forward.local_first,
+        backward.local_first,
         tuple(found.compute.tolist()),
         tuple((np.where(same, found.rows, 0).sum(axis=1) * size).tolist()),
         tuple((np.where(same, 0, found.rows).sum(axis=1) * size).tolist()),
@@ -192,10 +191,10 @@ def _mask_plan(
         float(found.seconds.max()),
         found.balance,
         found.share_of_ideal,
-        groups,
-        groups_back,
-        exposed,
-        times.forward((load.heads,)),
+        forward.groups,
+        backward.groups,
+        forward.exposed,
+        forward.times.forward((load.heads,)),
     )
 
 

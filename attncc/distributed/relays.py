@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .machine import Machine
+from .products import product
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -68,14 +69,15 @@ class Routes:
         """That each rank receives of each, [receiver, sender]. `rows`: of each block; `blocks` of them are a chunk, as
         all chunks are, and have one owner."""
         ranks, nodes = self.machine.ranks, self.machine.nodes
-        exact = np.float32 if rows.sum() < 1 << 24 else np.float64
-        by_chunk = self.direct.reshape(-1, blocks).astype(exact) @ rows[:blocks].astype(exact)
+        exact: Any = np.float32 if rows.sum() < 1 << 24 else np.float64
         order = np.argsort(self.owner[::blocks], kind="stable")  # ranks own equally many
-        found = by_chunk.reshape(ranks, -1)[:, order].reshape(ranks, ranks, -1).sum(axis=2)
+        by_sender = self.direct.reshape(ranks, -1, blocks).take(order, axis=1).reshape(ranks, ranks, -1)
+        of_blocks = np.tile(rows[:blocks], len(order) // ranks)
+        found = np.einsum("rsb,b->rs", by_sender.astype(exact), of_blocks.astype(exact))
         if self.passed.size:
             node, size = np.arange(nodes), ranks // nodes
             takes, gives = (x.reshape(nodes, size, -1).astype(exact) for x in (self.passed, self.relays))
-            handed = takes * rows[self.far].astype(exact) @ gives.transpose(0, 2, 1)
+            handed = product(takes * rows[self.far].astype(exact), gives.transpose(0, 2, 1))
             found.reshape(nodes, size, nodes, size)[node, :, node] += handed
         return np.asarray(found, np.int64)
 
@@ -124,40 +126,3 @@ def _in_turn(asked: Flags, comes: Flags) -> Flags:
     count = np.maximum(place[:, -1] + asked[:, -1], 1)
     turn = (np.cumsum(comes, axis=1, dtype=np.int32) - 1) // together[:, None] % count
     return np.asarray(asked & (place == turn[:, None].astype(np.int16)))
-
-
-class Estimated(NamedTuple):
-    """Rows that each rank receives or sends, the larger of both: inside its node, and between nodes. Rows of each chunk
-    that go to other ranks of its node, and to other nodes."""
-
-    inside: NDArray[np.float64]
-    between: NDArray[np.float64]
-    to_ranks: NDArray[np.float32]
-    to_nodes: NDArray[np.float32]
-
-
-def estimated(wanted: NDArray[np.float32], owners: Ints, machine: Machine) -> Estimated:
-    """`wanted`: rows of each chunk that each rank needs, [ranks, chunks], as if those of a node were nested; those of
-    its ranks that need rows of a chunk take shares in proportion.
-    """
-    ranks, chunks, node = machine.ranks, np.arange(len(owners)), machine.node
-    others = wanted.copy()
-    others[owners, chunks] = 0
-    if machine.nodes == 1:
-        to_ranks, to_nodes = others.sum(axis=0), np.zeros(len(owners), np.float32)
-        inside = np.maximum(others.sum(axis=1), np.bincount(owners, to_ranks, ranks))
-        return Estimated(inside, np.zeros(ranks), to_ranks, to_nodes)
-    near = node[owners] == node[:, None]
-    close, far = others * near, others * ~near
-    by_node = far.reshape(machine.nodes, -1, len(owners))
-    of_node, all_of_node = by_node.max(axis=1), by_node.sum(axis=1)
-    taken = (far * share(of_node, all_of_node)[node]).sum(axis=1)
-    passed = far.sum(axis=1) - taken  # as many as it hands on
-    to_ranks, to_nodes = close.sum(axis=0), of_node.sum(axis=0)
-    sent, sent_close = (np.bincount(owners, rows, ranks) for rows in (to_nodes, to_ranks))
-    return Estimated(np.maximum(close.sum(axis=1), sent_close) + passed, np.maximum(taken, sent), to_ranks, to_nodes)
-
-
-def share(once: NDArray[np.float32], by_each: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The part of what each rank needs that it takes for its node, which needs it `once`."""
-    return np.asarray(once / np.maximum(by_each, 1), np.float32)

@@ -147,6 +147,11 @@ class ContextParallel:
         torch.compile keeps the call in its graph. AttnccError A721 for other lengths than the plan's, A612 for a
         missing seed, A652 for a gradient that would be lost, A6xx as the kernel.
         """
+        for name, x in (("q", q), ("k", k), ("v", v)):
+            if not isinstance(x, torch.Tensor):
+                raise refused(
+                    "A721", f"`{name}` is no tensor of torch", expected="this rank's rows", came=type(x).__name__
+                )
         loss = lost_gradient(torch, self.kernel.variant, Arguments(q, k, v, inputs))
         if loss:
             raise refused("A652", **loss)

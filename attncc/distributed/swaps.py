@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .cost import Floats, Loads, Owners, combined_work, estimate, ideal_seconds
+from .cost import Owners
 from .machine import Machine
-from .relays import share
+from .products import product
+from .tables import Tables
+from .travel import Floats, Ints, Rows, Travel, share, sums, without_each
 
 GOOD = 1.005  # times the ideal: nothing is left to gain
 CANDIDATES = 64  # swaps of a step that are looked at closely
@@ -18,9 +19,6 @@ TRIALS = 6  # of those, the best are made until one helps
 # counts as STEP elements beside those of its tables: its calls of NumPy take as long, however small these are.
 ROWS = 96
 STEP = 1 << 12
-
-Ints = NDArray[np.int64]
-Rows = NDArray[np.float32]
 
 
 class Budget:
@@ -33,18 +31,19 @@ class Budget:
     def __init__(self, rows: int) -> None:
         self._left = (max(rows, 1 << 16) // ROWS) ** 2
 
-    def takes(self, loads: Loads, chunks: int, machine: Machine) -> bool:
+    def takes(self, tables: Tables, machine: Machine) -> bool:
         """Takes a step from what is left; False where nothing is."""
-        self._left -= STEP + len(loads) * chunks * (machine.ranks + 2 * CANDIDATES)
+        masks, chunks = tables.by_chunk.shape
+        self._left -= STEP + masks * chunks * (machine.ranks + 2 * CANDIDATES)
         return self._left > 0
 
 
-def improved(loads: Loads, owners: Owners, machine: Machine, steps: int, budget: Budget) -> tuple[Owners, int]:
+def improved(tables: Tables, owners: Owners, machine: Machine, steps: int, budget: Budget) -> tuple[Owners, int]:
     """The assignment after at most so many swaps, and how many there were."""
     search: _Search | None = None
     made = 0
-    while made < steps and budget.takes(loads, len(owners), machine):
-        search = search or _Search(loads, owners.copy(), machine)
+    while made < steps and budget.takes(tables, machine):
+        search = search or _Search(tables, owners.copy(), machine)
         if not search.step():
             break
         made += 1
@@ -53,49 +52,61 @@ def improved(loads: Loads, owners: Owners, machine: Machine, steps: int, budget:
 
 class _Measured(NamedTuple):
     """What all layers take: in all, by rank with rows that travel, by rank without; and of sending, by chunk and rank.
-    `wanted`: of each load, rows of each chunk that each rank needs, as if what its chunks need of one were nested."""
+    `of_masks`: by rank without, of one layer of each mask, [masks, ranks]."""
 
     total: float
     by_rank: Floats
     compute: Floats
     sent: Floats
     sends: Floats
-    wanted: list[Rows]
+    of_masks: Floats
+    travel: Travel
 
 
 class _Search:
-    """The owners, and what each rank takes for all layers. `rest`: of each load, the rows of all chunks that a chunk's
-    rank needs without it, [chunks, chunks]; a swap changes those of two ranks."""
+    """The owners, and what each rank takes for all layers.
 
-    def __init__(self, loads: Loads, owners: Owners, machine: Machine) -> None:
-        self.loads, self.owners, self.machine = loads, owners, machine
-        self.work = combined_work(loads)
-        self.goal = GOOD * ideal_seconds(loads, machine.ranks)
-        self.rest = [np.zeros_like(load.by_pair) for load in loads]
-        self._put_rest(np.argsort(owners, kind="stable").reshape(machine.ranks, -1))
-        self.now = self._measured()
+    `members`: each rank's chunks, [ranks, chunks of each]. `rest`: of each mask, the rows of all chunks that a chunk's
+    rank needs without it, [masks, chunks, chunks]. `wanted`: what a rank needs, as if what its chunks need of one were
+    nested, [masks, ranks, chunks]; `most` and `total` of that, over the other ranks of its node.
+    """
 
-    def _put_rest(self, members: Ints) -> None:
-        """Of some ranks with these chunks, [ranks, chunks of each]."""
-        for load, rest in zip(self.loads, self.rest, strict=True):
-            rest[members] = _without_each(load.by_pair[members])
+    def __init__(self, tables: Tables, owners: Owners, machine: Machine) -> None:
+        self.tables, self.owners, self.machine = tables, owners, machine
+        self.goal = GOOD * tables.ideal_seconds(machine.ranks)
+        self.members = np.argsort(owners, kind="stable").reshape(machine.ranks, -1)
+        self.rest, self.wanted = np.zeros_like(tables.by_pair), self._wanted(self.members)
+        self.most, self.total = np.zeros_like(self.wanted), np.zeros_like(self.wanted)
+        self._put(np.arange(machine.ranks), np.arange(machine.nodes))
+        self.now = self._measured(Travel.of(self.wanted, self.members, owners, machine))
 
-    def _measured(self) -> _Measured:
-        each = len(self.owners) // self.machine.ranks
-        first = np.argsort(self.owners, kind="stable")[::each]  # a chunk of each rank
-        total, by_rank, sent = 0.0, np.zeros(self.machine.ranks), np.zeros(len(self.owners))
-        found = []
-        for load, rest in zip(self.loads, self.rest, strict=True):
-            wanted = np.maximum(rest[first], load.by_pair[first])
-            seconds, of_chunk = estimate(load, wanted, self.owners, self.machine)
-            total += load.layers * float(seconds.max())
-            by_rank += load.layers * seconds
-            sent += load.layers * of_chunk
-            found.append(wanted)
-        return _Measured(total, by_rank, self._by_rank(self.work), sent, self._by_rank(sent), found)
+    def _wanted(self, members: Ints) -> Rows:
+        """Of ranks with these chunks, [ranks, chunks of each]."""
+        return np.asarray(np.maximum.reduce(self.tables.by_pair.take(members, axis=1), axis=2))
 
-    def _by_rank(self, of_chunk: Floats) -> Floats:
-        return np.bincount(self.owners, of_chunk, self.machine.ranks).astype(np.float64)
+    def _put(self, ranks: Ints, nodes: Ints) -> None:
+        """What follows from the `members` of these ranks, and from what those of these nodes want."""
+        members = self.members[ranks]
+        self.rest[:, members] = without_each(self.tables.by_pair.take(members, axis=1))
+        if self.machine.nodes > 1:
+            ranks = self.machine.ranks_of(nodes)
+            rows = self.wanted.take(ranks, axis=1).reshape(len(self.wanted), len(nodes), -1, len(self.owners))
+            self.most[:, ranks] = without_each(rows).reshape(len(rows), len(ranks), -1)
+            self.total[:, ranks] = (sums(rows, axis=2, keepdims=True) - rows).reshape(len(rows), len(ranks), -1)
+
+    def _measured(self, travel: Travel) -> _Measured:
+        tables, machine = self.tables, self.machine
+        layers, row_bytes = tables.layers, tables.row_bytes
+        of_masks, compute = tables.compute(self.owners, machine.ranks)
+        to_ranks, to_nodes = travel.sent()
+        inside, between = travel.busiest(to_ranks, to_nodes, self.members)
+        seconds = np.maximum(inside * row_bytes / machine.nvlink, between * row_bytes / machine.network)
+        seconds = layers * np.maximum(of_masks, seconds)
+        of_chunk = (to_ranks / machine.nvlink + to_nodes / machine.network) * row_bytes
+        sent = sums(layers * of_chunk, axis=0, dtype=np.float64)
+        sends = np.asarray(np.bincount(self.owners, sent, machine.ranks), np.float64)
+        total = float(sums(np.maximum.reduce(seconds, axis=1)))
+        return _Measured(total, sums(seconds, axis=0), compute, sent, sends, of_masks, travel)
 
     def step(self) -> bool:
         """Makes the best of the swaps looked at; False if none helps."""
@@ -103,50 +114,55 @@ class _Search:
             return False
         slowest = int(np.argmax(self.now.by_rank))
         own, other = self._candidates(slowest)
+        limit = self.now.by_rank[slowest] * (1 - 1e-6)
         after = self._after(slowest, own, other)
-        best = np.argsort(after, kind="stable")[:TRIALS]
-        helps = after[best] < self.now.by_rank[slowest] * (1 - 1e-6)
-        return any(self._try(own[which], other[which]) for which in best[helps])
+        best = after.argsort(kind="stable")[:TRIALS]
+        return any(self._try(own[which], other[which]) for which in best[after[best] < limit])
 
     def _try(self, i: int, j: int) -> bool:
         """Swaps two chunks, unless that makes another rank the slowest, and slower than before."""
-        before = self.now
-        self._swap(i, j)
-        self.now = self._measured()
-        if self.now.total <= before.total * (1 + 1e-9):
-            return True
-        self._swap(i, j)
-        self.now = before
-        return False
-
-    def _swap(self, i: int, j: int) -> None:
-        owners = self.owners
+        owners, now, ranks = self.owners, self.now, self.owners[[i, j]]
+        nodes = np.array(sorted(set(self.machine.node[ranks].tolist())))
+        before, wanted = self.members[ranks], self.wanted[:, ranks]
         owners[i], owners[j] = owners[j], owners[i]
-        self._put_rest(np.stack([np.flatnonzero(owners == owners[chunk]) for chunk in (i, j)]))
+        self.members[ranks] = (owners == ranks[:, None]).nonzero()[1].reshape(2, -1)
+        self.wanted[:, ranks] = self._wanted(self.members[ranks])
+        of_nodes = self.wanted.take(self.machine.ranks_of(nodes), axis=1)
+        self.now = self._measured(now.travel.after(nodes, of_nodes, self.members, owners, self.machine))
+        if self.now.total <= now.total * (1 + 1e-9):
+            self._put(ranks, nodes)
+            return True
+        owners[i], owners[j] = owners[j], owners[i]
+        self.members[ranks], self.wanted[:, ranks], self.now = before, wanted, now
+        return False
 
     def _candidates(self, slowest: int) -> tuple[Ints, Ints]:
         """Chunks of the slowest rank and those of others that they may be swapped for, the most promising first."""
-        now, mine, others = self.now, np.flatnonzero(self.owners == slowest), np.flatnonzero(self.owners != slowest)
+        now, mine, (others,) = self.now, self.members[slowest], (self.owners != slowest).nonzero()
         rank, limit = self.owners[others], now.by_rank[slowest]
         after = np.zeros((len(mine), len(others)))
-        for of_chunk, of_rank in ((self.work, now.compute), (now.sent, now.sends)):
+        for of_chunk, of_rank in ((self.tables.work, now.compute), (now.sent, now.sends)):
             change = of_chunk[others] - of_chunk[mine][:, None]
-            after = np.maximum(after, np.maximum(of_rank[slowest] + change, of_rank[rank] - change))
+            np.maximum(after, of_rank[slowest] + change, out=after)
+            np.maximum(after, of_rank[rank] - change, out=after)
         if max(now.compute[slowest], now.sends[slowest]) >= 0.999 * limit:
             near = self.machine.same_node[slowest][rank]
-            value = np.where(after < limit, np.maximum(after, now.by_rank[rank]) * np.where(near, 1, 1.01), np.inf)
+            value = np.maximum(after, now.by_rank[rank]) * np.where(near, 1, 1.01)
+            value[after >= limit] = np.inf
         else:
             most = max(limit * 0.98, float(now.compute.max()))
             value = np.where(after <= most, -self._shared(mine)[:, others], np.inf)
-        i, j = np.unravel_index(_least(value.ravel(), CANDIDATES), value.shape)
+        i, j = np.divmod(_least(value.ravel(), CANDIDATES), len(others))
         return mine[i], others[j]
 
     def _shared(self, mine: Ints) -> Floats:
         """Bytes that each chunk needs of what the rank needs anyway without one of its own: [mine, chunks]."""
-        total = np.zeros((len(mine), len(self.work)))
-        for load, rest in zip(self.loads, self.rest, strict=True):
-            total += load.layers * load.row_bytes * (rest[mine] @ load.by_source)
-        return total
+        rest = self.rest.take(mine, axis=1)
+        used = np.flatnonzero(np.any(rest, axis=(0, 1)))
+        needs = (self.tables.by_pair[..., used] > 0).astype(np.float32)
+        rows = product(rest[..., used], needs.swapaxes(1, 2))
+        row_bytes = self.tables.layers * self.tables.row_bytes
+        return np.asarray(sums(row_bytes[..., None] * rows, axis=0, dtype=np.float64))
 
     def _after(self, slowest: int, own: Ints, other: Ints) -> Floats:
         """The slower of the two ranks after each swap, by work and what they receive."""
@@ -156,48 +172,33 @@ class _Search:
 
     def _of_ranks(self, ranks: Ints, leaves: Ints, comes: Ints) -> Floats:
         """Of ranks that get another chunk for one of their own."""
-        each, node = np.arange(len(ranks)), self.machine.node
-        near = node[self.owners] == node[:, None]
-        inside_node = (near & (self.owners != np.arange(self.machine.ranks)[:, None]))[ranks]
-        inside_node[each, comes], inside_node[each, leaves] = False, near[ranks, comes]
-        far = ~near[ranks]
-        far[each, comes], far[each, leaves] = False, ~near[ranks, comes]
-        total = np.zeros(len(ranks))
-        for load, rest, wanted in zip(self.loads, self.rest, self.now.wanted, strict=True):
-            rows = np.maximum(rest[leaves], load.by_pair[comes])
-            inside = (rows * inside_node).sum(axis=1) * load.row_bytes / self.machine.nvlink
-            between = 0.0
-            if self.machine.nodes > 1:
-                most, sum_of_others = self._of_others(wanted, ranks)
-                taken = rows * share(np.maximum(rows, most), rows + sum_of_others)
-                between = (taken * far).sum(axis=1) * load.row_bytes / self.machine.network
-            compute = self._by_rank(load.by_chunk)[ranks] + load.by_chunk[comes] - load.by_chunk[leaves]
-            total += load.layers * np.maximum(compute, np.maximum(inside, between))
-        return total
-
-    def _of_others(self, wanted: Rows, ranks: Ints) -> tuple[Rows, Rows]:
-        """Rows of each chunk that the other ranks of each rank's node need, the most and the sum: [ranks, chunks]."""
-        by_node = wanted.reshape(self.machine.nodes, -1, wanted.shape[1])
-        most = _without_each(by_node).reshape(wanted.shape)
-        total = (by_node.sum(axis=1, keepdims=True) - by_node).reshape(wanted.shape)
-        return most[ranks], total[ranks]
-
-
-def _without_each(x: Rows) -> Rows:
-    """The maximum over axis 1 of all but each one, or 0: [a, b, c] to [a, b, c]."""
-    if x.shape[1] == 2:
-        return x[:, ::-1]
-    before, behind = np.zeros_like(x), np.zeros_like(x)
-    for i in range(1, x.shape[1]):
-        np.maximum(before[:, i - 1], x[:, i - 1], out=before[:, i])
-        np.maximum(behind[:, -i], x[:, -i], out=behind[:, -i - 1])
-    return np.maximum(before, behind, out=before)
+        tables, machine, each = self.tables, self.machine, np.arange(len(ranks))
+        row_bytes, node = tables.row_bytes, machine.node[ranks]
+        near = (machine.node[self.owners] == np.arange(machine.nodes)[:, None]).astype(np.float32)
+        inside_node = near.take(node, axis=0)
+        comes_near = inside_node[each, comes]
+        inside_node[each[:, None], self.members[ranks]] = 0
+        inside_node[each, comes], inside_node[each, leaves] = 0, comes_near
+        rows = tables.by_pair.take(comes, axis=1)
+        np.maximum(rows, self.rest.take(leaves, axis=1), out=rows)
+        seconds = np.einsum("mij,ij->mi", rows, inside_node) * row_bytes / machine.nvlink
+        if machine.nodes > 1:
+            far = (1 - near).take(node, axis=0)
+            far[each, comes], far[each, leaves] = 0, 1 - comes_near
+            taken, by_each = self.most.take(ranks, axis=1), self.total.take(ranks, axis=1)
+            np.maximum(taken, rows, out=taken)
+            by_each += rows
+            taken = share(taken, by_each)
+            taken *= rows
+            taken *= far
+            seconds = np.maximum(seconds, sums(taken, axis=2) * row_bytes / machine.network)
+        compute = self.now.of_masks[:, ranks] + tables.by_chunk[:, comes] - tables.by_chunk[:, leaves]
+        return np.asarray(sums(tables.layers * np.maximum(compute, seconds), axis=0))
 
 
 def _least(value: Floats, count: int) -> Ints:
     """Where the least finite values are, the least first, of equals the first."""
-    finite = np.flatnonzero(np.isfinite(value))
-    if finite.size > count:
-        own = value[finite]
-        finite = finite[own <= np.partition(own, count - 1)[count - 1]]
-    return finite[np.argsort(value[finite], kind="stable")[:count]]
+    last = min(count, len(value)) - 1
+    limit = np.partition(value, last)[last]
+    (found,) = ((value <= limit) & (value < np.inf)).nonzero()
+    return np.asarray(found[value[found].argsort(kind="stable")[:count]])

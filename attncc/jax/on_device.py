@@ -128,7 +128,9 @@ def backward(form: Form, given: Sequence[str], operands: Sequence[ArrayForm], or
     results = Results(**{name: array.facts for name, array in zip(given, operands, strict=False)})
     scale_given = dict(form.statics).get("scale") is not None
     call = BackwardForm(form.facts(operands[count:]), results, (), scale_given, form.deterministic)
-    kernels: LoadedKernels = _loader(form.kernel, True).of(bound.configuration, ordinal)
+    kernels: LoadedKernels = _loader(form.kernel, True).serving_backward(
+        bound.configuration, ordinal, bound.problem, ordered=form.deterministic
+    )
     places = BackwardPlaces(len(form.variant.inputs))
     return _BackwardCall(form, given, own, prepare_backward(_buffers(), kernels, call, bound.problem, places))
 

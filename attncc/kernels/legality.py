@@ -98,8 +98,12 @@ def no_kernel(kind: str, lacked: str, build: Build, loop: str, where: Where) -> 
     able = kinds(build, loop)
     if build.dtype == "e4m3":
         instead = "e4m3 is for forward passes on sm_90a alone; choose that (--arch sm_90a), or another dtype"
+    elif able:
+        instead = f"write `family = {able[0]}`"
+    elif kinds(build, "q_outer"):
+        instead = f"remove `loop = {loop}`: no family has that here"
     else:
-        instead = f"write `family = {able[0]}`" if able else f"write the schedule for sm_90a, without `family = {kind}`"
+        instead = f"write the schedule for sm_90a, without `family = {kind}`"
     return Diagnostic(
         "A412",
         f"the family {kind} has no such kernel",

@@ -130,7 +130,7 @@ def _caches_of(plan: KernelPlan) -> str:
     over = f" over {kind}{kv_dtype}" if plan.paged or kv_dtype else ""
     rows = f" of {plan.least_rows} rows and more" if plan.least_rows else ""
     one_block = ", dense, with a thread block for each multiprocessor" * plan.one_block
-    return over + " with a shared prefix" * plan.prefixed + rows + one_block
+    return over + " with a shared prefix" * plan.prefixed + rows + one_block + ", without clusters" * plan.unclustered
 
 
 def _function_lines(variant: Variant, plans: Sequence[KernelPlan]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from ..problem.shared_prefix import may_share
 from ..quoting import json_text
 from ..runtime.store.package_store import PLAN_SUFFIX
 from ..runtime.store.store import Configuration
-from ..schedule.plan import BACKWARD_PASSES, OWN_KERNELS, KernelPlan, OwnKernel
+from ..schedule.plan import BACKWARD_PASSES, OWN_KERNELS, UNCLUSTERED, KernelPlan, OwnKernel
 from ..schedule.plan_json import to_json
 from ..semantics.constants import checked_defines
 from ..semantics.load import load
@@ -154,7 +154,10 @@ def _package(
     ]
     if backward or any(schedule.pass_name in BACKWARD_PASSES for schedule in specification.schedules):
         dense = [(configuration, target) for configuration, target in wanted if not configuration.serves_caches]
-        found += [specification.backward_candidates(configuration, target) for configuration, target in dense]
+        found += [
+            specification.backward_candidates(configuration._replace(**own._asdict()), target)
+            for (configuration, target), own in product(dense, (OwnKernel(), UNCLUSTERED))
+        ]
     kernels = tuple(item for several in found for item in several)
     return VariantPackage(specification, origin, kernels, launched(item.first for item in kernels))
 

@@ -49,7 +49,7 @@ def split_rotary(rotary: Any, interleaved: Any, q: Any) -> tuple[Any, Any]:
         if q is not None:
             raise _bad_rotary("`rotary` is missing", "rotary=(cos, sin) beside q", "q alone", "leave q away")
         return None, None
-    if not isinstance(rotary, tuple | list) or len(rotary) != 2:
+    if not isinstance(rotary, tuple | list) or len(rotary) != 2 or any(item is None for item in rotary):
         raise _bad_rotary("`rotary` can't be used", "a pair (cos, sin)", f"{rotary!r:.60}")
     return rotary[0], rotary[1]
 

@@ -32,11 +32,11 @@ def bind(signature: Signature, call: Call) -> Problem:
     for name, facts in _operands(call):
         _check_operand(signature, call, name, facts)
     problem = _sizes(call)
-    check_shared_prefix(signature, call, problem)
     _check_operand_shapes(signature, call, problem)
     for argument in ARGUMENTS.values():
         _check_argument(argument, call, problem)
     check_quantized(call, problem)
+    check_shared_prefix(signature, call, problem)
     check_inputs(signature, call, problem)
     _check_results(signature, call, problem)
     return problem
@@ -48,7 +48,7 @@ def _operands(call: Call) -> Iterator[tuple[str, ArrayFacts]]:
 
 def check_layout(layout: object) -> None:
     """A618 for what is none."""
-    if layout not in LAYOUTS:
+    if not isinstance(layout, str) or layout not in LAYOUTS:  # an array is compared entry by entry
         expected = " or ".join(map(repr, LAYOUTS))
         raise refused("A618", "`layout` is unknown", expected=expected, came=repr(layout), help=LAYOUT_HELP)
 
@@ -161,7 +161,7 @@ def _check_operand_shapes(signature: Signature, call: Call, problem: Problem) ->
             option = "head_dim" if name == "q" else "value_head_dim"
             dims = (problem.head_dim, problem.value_head_dim)
             build = f"attncc build FILE --head-dim {':'.join(map(str, dict.fromkeys(dims)))}"
-            fix = f"compile the kernel with {option}={came}; for a package: {build}"
+            fix = f"compile the kernel with {option}={came}; for a package: {build}" if came else ""
             raise refused("A603", f"`{name}` has the wrong head dim", expected=built, came=came, help=fix)
     kv_heads = problem.num_kv_heads
     _check_shape("k", call.k, problem.keys_shape(call.k.shape[0], problem.head_dim), problem)
@@ -188,6 +188,7 @@ def _check_shape(name: str, facts: ArrayFacts, expected: tuple[int, ...], proble
             f"the shape of `{name}` doesn't go with the others",
             expected=f"{shape_text(expected)}, as q and k have it in layout {problem.layout}",
             came=shape_text(facts.shape),
+            help="k and v that are pools of pages come with block_table" if problem.cached and not alone else "",
         )
 
 
@@ -239,7 +240,8 @@ def check_scalar(argument: CallArgument, facts: ArrayFacts) -> None:
 
 
 def _no_scalar(argument: CallArgument, came: str) -> AttnccError:
-    expected = f"an int or a 0-d {' or '.join(argument.dtypes)} array"
+    shapes = "0-d" if argument.shape is None else f"0-d or {argument.shape.axes}"
+    expected = f"an int or a {shapes} {' or '.join(argument.dtypes)} array"
     return refused(argument.code, f"`{argument.name}` can't be used", expected=expected, came=came)
 
 

@@ -6,9 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..diagnostics import AttnccError
 from .bind import check_last_axis
-from .call_arguments import FORWARD_ALONE, Call
+from .call_arguments import APPENDED, FORWARD_ALONE, Call
 from .facts import ArrayFacts, Signature
 from .problem import Problem
 from .quantized import kv_dtype
@@ -45,7 +47,7 @@ class Results(NamedTuple):
 
 def check_backward_names(inputs: Collection[str]) -> None:
     """AttnccError A608 where the inputs of a backward call are named as arguments that only forward calls have."""
-    for name in FORWARD_ALONE:
+    for name in (*FORWARD_ALONE, *(item.name for item in APPENDED)):
         if name in inputs:
             raise refused(
                 "A608",
@@ -54,6 +56,12 @@ def check_backward_names(inputs: Collection[str]) -> None:
                 came=name,
                 help=_OF_FORWARD_CALLS.get(name, "there are no gradients of such calls: call the kernel under no_grad"),
             )
+
+
+def check_deterministic(value: object) -> None:
+    """AttnccError A614 for what is no bool."""
+    if not isinstance(value, bool | np.bool_):
+        raise refused("A614", "`deterministic` can't be used", expected="True or False", came=f"{value!r:.60}")
 
 
 def bind_results(signature: Signature, call: Call, problem: Problem, results: Results) -> None:

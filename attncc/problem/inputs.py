@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from ..diagnostics import did_you_mean
 from ..ir import Axis, Input, Type
-from .call_arguments import ARGUMENTS, STREAM, Call
+from .call_arguments import APPENDED, ARGUMENTS, STREAM, Call
 from .facts import ArrayFacts, Signature
 from .other_words import help_with
 from .problem import Problem
@@ -15,6 +15,7 @@ from .refusal import check_device, not_an_array, refused, shape_text, type_text
 POSITION_TAGS = ("q", "kv", "pos")
 
 _NOT_HERE = "leave it out: kernels take it, but not the calls that ranks share"
+_APPENDED_BEFORE = "write new rows before the call: by attncc.append, or in JAX by cache.at[…].set(…)"
 LAYOUT_HELP = "bhsd is [batch, heads, length, head dim], bshd is [batch, length, heads, head dim]"
 
 ANY_NUMBER = (float, int, bool)
@@ -86,10 +87,16 @@ def check_names(signature: Signature, names: Iterable[str]) -> None:
             f"`{unknown[0]}` is not an argument of {signature.variant.name}",
             expected=_declarations(signature),
             came=", ".join(unknown),
-            help=_NOT_HERE
-            if unknown[0] in ARGUMENTS
-            else help_with(unknown[0], signature.variant) or did_you_mean(unknown[0], known),
+            help=_help_with_name(signature, unknown[0], known),
         )
+
+
+def _help_with_name(signature: Signature, name: str, known: Collection[str]) -> str:
+    if name in ARGUMENTS:
+        return _NOT_HERE
+    if any(name == item.name for item in APPENDED):
+        return _APPENDED_BEFORE
+    return help_with(name, signature.variant) or did_you_mean(name, known)
 
 
 def _check_missing(signature: Signature, call: Call, needed: Collection[str]) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 from ..diagnostics import AttnccError, Diagnostic
 from .facts import ArrayFacts
 
+EXCHANGED = "exchange it without a copy: torch.from_dlpack, cupy.from_dlpack, numpy.from_dlpack"
+
 
 def refused(code: str, what: str, *, expected: object, came: object, help: str = "") -> AttnccError:
     """The exception for one bad argument; `what` names it."""
@@ -34,7 +36,7 @@ def mixed(name: str, kind: type) -> AttnccError:
         f"`{name}` is an array of another framework than `q`",
         expected="arrays all of one framework, whose stream orders them on a GPU",
         came=type_text(kind),
-        help="exchange it without a copy: torch.from_dlpack, cupy.from_dlpack, numpy.from_dlpack",
+        help=EXCHANGED,
     )
 
 

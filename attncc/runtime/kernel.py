@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..ir import Variant
 from ..problem.call_arguments import Arguments, Given
-from ..problem.gradients import Gradients, check_backward_names
+from ..problem.gradients import Gradients, check_backward_names, check_deterministic
 from ..problem.refusal import refused
 from .call.backward_arguments import BackwardArguments
 from .call.launch import Launcher, Run
@@ -130,7 +130,7 @@ class Kernel:
         With `k_new`, `v_new` and `kv_lens`, k and v are a cache: `attncc.append` writes the new rows into it first,
         and with `rotary` rotates them and q.
         `shared_prefix` says how many keys all sequences of a cache have in common, so that these are read once.
-        Raises AttnccError (A5xx, A6xx) before any launch.
+        Raises AttnccError (A5xx, A6xx) before any launch, but for that which writes new rows.
         """
         if k_new is not None or v_new is not None or rotary is not None:
             where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale
@@ -218,6 +218,7 @@ class Kernel:
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
         check_backward_names(inputs)
+        check_deterministic(deterministic)
         starts = cu_seqlens_q, cu_seqlens_kv
         call = Arguments(q, k, v, inputs, scale, layout, *starts, kv_lens=kv_lens, q_offset=q_offset, seed=seed)
         arguments = BackwardArguments(call, dout, out, lse, dlse, deterministic)

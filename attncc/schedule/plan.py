@@ -37,13 +37,16 @@ LEAST_ROWS = (FRAGMENT + 1, 2 * FRAGMENT + 1)
 
 
 class OwnKernel(NamedTuple):
-    """What tells decode calls that have a kernel of their own: fields of `Build`."""
+    """What tells calls that have a kernel of their own, of decode or a backward pass: fields of `Build`."""
 
     least_rows: int = 0
     one_block: bool = False
+    unclustered: bool = False
 
 
+# Those of decode calls, and that of backward ones.
 OWN_KERNELS = tuple(OwnKernel(rows, one) for one, rows in product((False, True), (0, *LEAST_ROWS)) if one or rows)
+UNCLUSTERED = OwnKernel(unclustered=True)
 
 
 def stored(head_dim: int, element_bytes: int) -> int:
@@ -71,6 +74,7 @@ class Build:
     prefixed: bool = False  # of calls whose sequences share a prefix: `forward` over it, `decode` behind it
     least_rows: int = 0  # of decode calls that have a kernel of their own, one of LEAST_ROWS; 0: all others
     one_block: bool = False  # of dense decode calls for which one thread block fills a multiprocessor
+    unclustered: bool = False  # of backward calls without clusters, where the usual kernel is made for these
     lengths: tuple[int, int] | None = None  # keys of the calls that it serves, both ends included; None: all others
 
     @property
@@ -114,6 +118,8 @@ class KernelPlan(Choice):
     least_rows: int = field(default=0, metadata={OPTIONAL: True})
     # Of dense decode calls for which one thread block fills a multiprocessor.
     one_block: bool = field(default=False, metadata={OPTIONAL: True})
+    # Of backward calls whose thread blocks form no clusters, where the usual kernel is made for these.
+    unclustered: bool = field(default=False, metadata={OPTIONAL: True})
     # Thread blocks find their run while the kernel ahead on the stream is at work, and wait for it by themselves
     # (kernel_ahead.cuh). Then, and only then, launches say so to the driver.
     begins_early: bool = field(default=False, metadata={OPTIONAL: True})
@@ -125,8 +131,8 @@ class KernelPlan(Choice):
     def build(self) -> Build:
         dims = self.head_dim, self.value_head_dim
         asked = self.pass_name, self.target, self.dtype
-        own, lengths = (self.least_rows, self.one_block), self.lengths
-        return Build(*asked, *dims, self.paged, self.kv_dtype, self.prefixed, *own, lengths)
+        own = OwnKernel(self.least_rows, self.one_block, self.unclustered)._asdict()
+        return Build(*asked, *dims, self.paged, self.kv_dtype, self.prefixed, **own, lengths=self.lengths)
 
     @property
     def knobs(self) -> dict[str, int | str | None]:

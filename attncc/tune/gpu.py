@@ -20,6 +20,7 @@ from ..runtime.cuda.timing import CuPyStopwatch, Launch, Windows, copies_beyond_
 from ..runtime.frameworks.transfer import ABSENT, to_gpu, to_host, usable_cupy
 from ..runtime.kernel import Kernel
 from ..runtime.store.store import Configuration
+from ..schedule.plan import UNCLUSTERED, OwnKernel
 from ..version import __version__, installed
 from .candidates import TunedKernel
 from .work import Work
@@ -96,7 +97,10 @@ class Gpu:
         """Compiled, so that no call waits for that."""
         build, store = self._build, CompiledStore(specification, self._configuration, (self._build.target,))
         if self._work.is_backward:
-            store.machine_codes(store.backward_plans(self._configuration, build.target))
+            for own in (OwnKernel(), UNCLUSTERED):
+                configuration = self._configuration._replace(**own._asdict())
+                if build.target in store.targets(configuration):
+                    store.machine_codes(store.backward_plans(configuration, build.target))
         else:
             store.compile_now()
         return Kernel(store)

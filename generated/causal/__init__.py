@@ -12,6 +12,7 @@ Kernels:
     backward bf16, head dim 128, sm_80: kv_outer, tiles of 32 x 64
     backward_dq bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
     backward bf16, head dim 128, sm_90a: kv_outer, tiles of 64 x 128
+    backward bf16, without clusters, head dim 128, sm_90a: kv_outer, tiles of 64 x 128
 
 Without decode (calls with few queries run the forward kernel); `attncc build FILE --decode`
 makes them.

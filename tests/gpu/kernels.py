@@ -31,9 +31,10 @@ class _AddingDq(CompiledStore):
     """Without the kernel of dQ alone, which takes as long to compile as the one that adds dQ up."""
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
-        if target is not None and target not in self._settled_backward:
+        own = configuration.own_kernel or target is None
+        if not own and (configuration, target) not in self._settled_backward:
             keys, _, *tiles_2d = self._specification.backward_candidates(configuration, target)
-            self._settled_backward[target] = tuple(map(settle, (keys, *tiles_2d)))
+            self._settled_backward[configuration, target] = tuple(map(settle, (keys, *tiles_2d)))
         return super().backward_plans(configuration, target)
 
 

@@ -32,6 +32,7 @@ import numpy as np
 import torch
 
 from attncc import synthetic
+from attncc.kernels.decode.facts import Decode
 from attncc.kernels.helpers import transposition
 from attncc.package import build
 from attncc.problem import Problem
@@ -58,7 +59,9 @@ TILES_2D = Problem(1, 4, 2, 256, 256, HEAD_DIM, HEAD_DIM)  # whole rows of each 
 MANY = Problem(2, 70, 70, 200, 333, HEAD_DIM, HEAD_DIM)  # more blocks than a GPU holds
 MANY_SPEC = "causal"
 PAIRED = Problem(2, 4, 2, 600, 422, HEAD_DIM, HEAD_DIM)  # even numbers of blocks, of queries and of keys
-PAIRED_SPECS = ("full", "causal")  # whose thread blocks load for each other, forward or backward
+PAIRED_SPECS = (  # whose thread blocks load for each other, forward or backward
+    "full", "causal", "causal_top_left", "decode", "flash_attention_1", "mla", "prefix_lm", "sink_attention",
+)  # fmt: skip
 WIDE_SPEC, WIDE_DIM = "causal", 256  # where backward kernels share the work in other ways
 E4M3_SPECS, E4M3_DIMS = ("full", "causal"), (64, 128, 256)  # each with tiles of its own
 
@@ -186,13 +189,15 @@ def _runs(spec: str, target: str, launches: Launches) -> Iterator[tuple[str, Cal
         yield "many blocks", partial(_call, forward, MANY, deterministic=False)
     if spec in PAIRED_SPECS:
         yield "pairs of blocks", partial(_call_paired, kernel("forward"))
-    decode = kernel("decode")
+    decode, of_one_block = kernel("decode"), kernel("decode")
     for problem in (DECODE, ROWS_18, ROWS_34):
-        yield f"decode of {problem.q_len} queries", partial(_call, decode, problem)
+        yield f"decode of {problem.q_len} queries", partial(_call_decode, decode, problem, one_block=False)
+        yield "the same, one block a multiprocessor", partial(_call_decode, of_one_block, problem, one_block=True)
     if spec == WIDE_SPEC:
         yield "wide dense", partial(_call, forward, _wide(DENSE), deterministic=False)
         yield "wide packed", partial(_call, forward, _wide(PACKED), deterministic=True)
-        yield "wide decode", partial(_call, decode, _wide(DECODE))
+        for problem in (DECODE, ROWS_18, ROWS_34):
+            yield f"wide decode of {problem.q_len} queries", partial(_call, decode, _wide(problem))
     tiles_2d = kernel("patches")
     if tiles_2d._store.plans(Configuration(DTYPE, HEAD_DIM, HEAD_DIM), target):
         yield "patches", partial(_call, tiles_2d, TILES_2D, deterministic=False)
@@ -228,8 +233,16 @@ def _call(kernel: Kernel, problem: Problem, deterministic: bool | None = None, d
         kernel.backward(dout, q, k, v, out, lse, dlse=dlse, deterministic=deterministic, **keywords)
 
 
+def _call_decode(kernel: Kernel, problem: Problem, *, one_block: bool) -> None:
+    """As calls run for which one thread block fills a multiprocessor, or others."""
+    rule = Decode._takes_one_block
+    Decode._takes_one_block = lambda *_: one_block  # type: ignore[method-assign]
+    _call(kernel, problem)
+    Decode._takes_one_block = rule  # type: ignore[method-assign]
+
+
 def _call_paired(kernel: Kernel) -> None:
-    """As large calls run."""
+    """As large calls run. Of the other backward calls most have a kernel of their own."""
     rows, persistent.PAIRED_ROWS = persistent.PAIRED_ROWS, 0
     _call(kernel, PAIRED, deterministic=False)
     persistent.PAIRED_ROWS = rows

@@ -99,7 +99,7 @@ def test_everything_at_once(dtype: str) -> None:
     check(EVERYTHING, dtype, (64, 64), normal((2, 4, 330, 64), (2, 2, 400, 64), (2, 2, 400, 64)), **given)
 
 
-@pytest.mark.parametrize("text", [CAUSAL, SIGMOID], ids=["causal", "sigmoid"])
+@pytest.mark.parametrize("text", [FULL, CAUSAL, SIGMOID], ids=["full", "causal", "sigmoid"])
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_packed_batches(text: str, head_dim: int) -> None:
     """Sequences without rows, without keys, of one row, and with more rows than keys."""

@@ -1,6 +1,6 @@
 """Thread blocks that load keys, or backward queries, for each other compute what lone ones do, to the last bit.
 
-That they do is told by the launch: the driver is asked for clusters of two.
+That they do is told by the launch: the driver is asked for clusters of two. Backward, lone ones have another kernel.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from attncc.resources import folder
 from attncc.runtime.call import persistent, prepare
 from attncc.runtime.call.repeated import PAIRED, Attribute
 from attncc.runtime.cuda.driver import driver
+from attncc.runtime.store import loaded_kernels
 from tests.devices import cuda
 from tests.gpu import backward_checks
 from tests.gpu.accuracy import check_forward
@@ -162,6 +163,30 @@ def test_pairs_of_key_blocks(
     pairs, alone = differentiate(0), differentiate(2**31)
     assert torch.equal(pairs.dk, alone.dk) and torch.equal(pairs.dv, alone.dv)
     assert float((pairs.dq.float() - alone.dq.float()).norm() / alone.dq.float().norm()) < 2e-3
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("spec", ["full", "causal"])
+def test_a_call_without_pairs_has_a_kernel_of_its_own(
+    spec: str, ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of them compiles it. Beside the kernel made for pairs, whose blocks are alone here."""
+    generator = torch.Generator("cuda").manual_seed(1)
+    q, k, v, dout = (torch.randn(2, 3, 500, 128, generator=generator, device="cuda").half() for _ in range(4))
+
+    def differentiate(own: bool) -> Gradients:
+        monkeypatch.setattr(api, "_kernels", {})
+        kernel = attncc.compile(folder("specs") / f"{spec}.attn", dtype="fp16", head_dim=128, arch="sm_90a")
+        if not own:
+            monkeypatch.setattr(loaded_kernels, "own_backward_kernels", lambda *_, **__: ())
+        found: Gradients = kernel.backward(dout, q, k, v, *kernel(q, k, v, return_lse=True), deterministic=ordered)
+        assert any("_unclustered" in name for name in kernel.report()) is own
+        return found
+
+    found, alone = differentiate(own=True), differentiate(own=False)
+    assert torch.equal(found.dk, alone.dk) and torch.equal(found.dv, alone.dv)
+    assert not ordered or torch.equal(found.dq, alone.dq)
+    assert float((found.dq.float() - alone.dq.float()).norm() / alone.dq.float().norm()) < 2e-3
 
 
 @pytest.mark.parametrize("kv_len", [1000, 422])

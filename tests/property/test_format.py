@@ -101,7 +101,7 @@ def files(draw: st.DrawFn) -> str:
     return between[0] + "".join(token + blank for token, blank in zip(tokens, between[1:], strict=True))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(files())
 def test_meaning_and_comments_stay(text: str) -> None:
     source = SourceFile("a.attn", text)

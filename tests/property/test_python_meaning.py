@@ -85,7 +85,7 @@ for _name in ("neg", "invert", "abs"):
     _checked(f"__{_name}__")
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(bools(2))
 def test_bools(text: str) -> None:
     points = [dict(zip(NAMES, point, strict=True)) for point in POINTS]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from attncc.problem import Problem
 from attncc.schedule.plan import KernelPlan
 from attncc.semantics.load import load
 from attncc.source import SourceFile
+
+pytestmark = pytest.mark.slow
 
 SPECS = sorted(resources.folder("specs").glob("*.attn"))
 

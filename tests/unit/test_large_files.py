@@ -11,6 +11,8 @@ import pytest
 
 from tests.large_files import FILES
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 MOST_SECONDS = 4.0  # twice what is promised, on a core without company
 MOST_MEGABYTES = 1024

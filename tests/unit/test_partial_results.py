@@ -69,8 +69,18 @@ def test_what_does_not_go_together_is_refused() -> None:
         ((out, lse, out, lse[:1]), "A602"),
         ((out.swapaxes(1, 2), lse, *rest), "A602"),
         ((out, lse, out.tolist(), lse), "A654"),
+        ((out.astype(np.int32), lse, *rest), "A604"),
+        ((out, lse > 0, *rest), "A604"),
     ):
         with pytest.raises(AttnccError, match=code):
             attncc.merge(*given)
     with pytest.raises(AttnccError, match="A618"):
         attncc.merge(out, lse, *rest, layout="sbhd")
+
+
+def test_arrays_on_two_devices_are_refused() -> None:
+    torch = pytest.importorskip("torch")
+    out, lse, *rest = map(torch.tensor, halves(7)[0])
+    for given in ((out, lse.to("meta"), *rest), (out.to("meta"), lse, *rest)):
+        with pytest.raises(AttnccError, match="A605"):
+            attncc.merge(*given)

@@ -132,8 +132,8 @@ class Decode(PortableForward):
         as many tiles, and either each multiprocessor has a head, of which nothing is merged then, or there are many
         rows to merge, in half as many parts. Ragged batches lost up to a fifth: one block alone waits where it goes on
         to another head."""
-        items = self.items(problem)
-        if problem.varies or self.tiles_differ or self.q_blocks(problem) > 1 or items > multiprocessors:
+        items, moved = self.items(problem), problem.has_offset and self._asked  # to where, the device knows
+        if problem.varies or moved or self.tiles_differ or self.q_blocks(problem) > 1 or items > multiprocessors:
             return False
         one_each = _BUSY * multiprocessors <= items and reach(self.plan, problem) >= _MANY_KEYS
         return one_each or problem.rows * self.row_heads(problem) >= LEAST_ROWS[-1]

@@ -48,6 +48,15 @@ class HopperBackward(BackwardFacts):
         return "hopper_backward/backward_hopper.cu.j2"
 
     @property
+    def calls(self) -> str:
+        if self.plan.unclustered:
+            others = "" if self.plan.variant.keeps else ", packed ones, those with an odd number of blocks of keys"
+            return f"deterministic ones{others}, and dense ones of few rows"
+        if self.uses_clusters:
+            return "all others; dense ones of many rows, with an even number of blocks of keys, in clusters of two"
+        return super().calls
+
+    @property
     def threads(self) -> int:
         """Of the consumers, of the warpgroup that adds up dQ, and of the one that loads."""
         return 32 * (self.plan.warps + 2 * WARPGROUP_WARPS)
@@ -116,7 +125,7 @@ class HopperBackward(BackwardFacts):
         other, exchange dS, and make half of the columns of dQ each, a panel of K. They must have the same tiles, but
         for few: rows go on to the last, without a mask or as under a causal one."""
         plan = self.plan
-        if plan.low_register or plan.grid_2d is not None:
+        if plan.unclustered or plan.low_register or plan.grid_2d is not None:
             return False
         from ..instruction_cost import looks_up_pairs
 

@@ -11,7 +11,7 @@ from ...problem.appended import Append, bind_append, know_rows, split_rotary
 from ...problem.arrays import array_facts
 from ...problem.bind import check_layout
 from ...problem.overlap import elements_meet
-from ...problem.refusal import not_an_array, refused, type_text
+from ...problem.refusal import EXCHANGED, not_an_array, refused, type_text
 from ..cuda.driver import Driver, Function, driver
 from ..frameworks.arrays import framework_of, is_array, is_foreign, is_traced, no_stream_here, stream_handle
 from ..frameworks.framework import Array, DeviceFramework, Framework, HostFramework
@@ -107,7 +107,7 @@ def _find_framework(call: Append) -> Framework:
             raise not_an_array(name, type(array), "an array, as k_cache is")
         if is_foreign(array) or framework_of(array, name) is not framework:
             what, came = f"`{name}` is an array of another framework than `k_cache`", type_text(type(array))
-            raise refused("A654", what, expected="arrays all of one framework", came=came)
+            raise refused("A654", what, expected="arrays all of one framework", came=came, help=EXCHANGED)
     return framework
 
 
@@ -116,7 +116,8 @@ def _run_on_host(framework: HostFramework, call: Append, layout: str, interleave
         facts = framework.facts(array)
         if facts.device != "cpu":
             what = f"`{name}` is on another device than `k_cache`"
-            raise refused("A605", what, expected="cpu", came=facts.device)
+            help_ = "all arrays of a call live on one device"
+            raise refused("A605", what, expected="cpu", came=facts.device, help=help_)
     arrays = {name: framework.to_numpy(array) for name, array in call.given()}
     problem = bind_append(Append(**{name: array_facts(name, array) for name, array in arrays.items()}), layout)
     for cache in ("k_cache", "v_cache"):

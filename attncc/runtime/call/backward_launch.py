@@ -83,7 +83,7 @@ class BackwardLauncher:
             self._readers[framework] = Reader(framework, self._store.variant), framework.observer()
         reader, observer = self._readers[framework]
         values, key, roles = reader.read(tuple(given.call))
-        results = given.results
+        results = {"dout": given.dout, **given.results}  # no gradient without this one
         for name, array in results.items():
             if framework_of(array, name) is not framework:
                 raise mixed(name, type(array))
@@ -134,7 +134,8 @@ class BackwardLauncher:
         form = BackwardForm(facts, results, unaligned, given.call.scale is not None, given.deterministic)
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
-        return prepare_backward(framework, self._loader.of(configuration, ordinal), form, problem, self._places)
+        kernels = self._loader.serving_backward(configuration, ordinal, problem, ordered=form.deterministic)
+        return prepare_backward(framework, kernels, form, problem, self._places)
 
 
 def _launch(  # noqa: PLR0917

@@ -224,7 +224,8 @@ def _facts(name: str, value: Any) -> ArrayFacts | type:
 
 
 def check_host_numbers(signature: Signature, call: Arguments) -> None:
-    """0-d arrays on the CPU have the types that they'd have on the GPU, though only the number in them is passed.
+    """0-d arrays on the CPU have the types that they'd have on the GPU, though only the number in them is passed. An
+    argument that is a number is no array: kernels would take its address for it.
 
     AttnccError A604, or that of an argument.
     """
@@ -232,13 +233,15 @@ def check_host_numbers(signature: Signature, call: Arguments) -> None:
     for name, value in (*own, *call.inputs.items()):
         if value is None or type(value) in _NUMBERS or isinstance(value, np.generic):
             continue
-        if not is_array(value) or value.shape:
+        if not is_array(value):
+            continue
+        if name in NUMBERS:
+            what, came = f"`{name}` can't be used", "an array" if value.shape else "a 0-d array"
+            raise refused(ARGUMENTS[name].code, what, expected="a finite number, or None", came=came)
+        if value.shape:
             continue
         home = framework_of(value, name)
         facts = home.facts(value)
-        if name in NUMBERS:
-            what = f"`{name}` can't be used"
-            raise refused(ARGUMENTS[name].code, what, expected="a finite number, or None", came="a 0-d array")
         if name in SCALARS and home.ordinal(value) < 0:
             check_scalar(ARGUMENTS[name], facts)
         elif name in signature.inputs and not signature.inputs[name].axes:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from ...kernels.live_tiles import reach, reach_is_guessed
 from ...kernels.registry import backward_facts, forward_facts
 from ...problem import Problem
-from ...schedule.plan import DTYPE_BYTES, KernelPlan
+from ...schedule.plan import DTYPE_BYTES, UNCLUSTERED, KernelPlan, OwnKernel
 
 PAIRED_ROWS = 1024  # of keys, or queries, that a block goes over: with fewer, waiting for each other at ends costs more
-PAIRED_MASKED = 4  # times as many under a mask, where a pair goes through the tiles of either block
+PAIRED_MASKED = 4  # times as many of a head under a mask, where a pair goes through the tiles of either block
+# Rows from which on one stage of keys is faster than two with blocks ahead, which masks have. Measured as what follows:
+# docs/notebook/2026-11-backward.md, "Calls without pairs".
+ONE_STAGE_ROWS = 2048
 # Of the rows of blocks, those that no sequence has: above this share there are no pairs. A guess: pairs bring 2 to 4 %
 # at most. At 1/9, to claim blocks one by one, of which short ones are soon done, brought 6 % (an H200, D128, blocks of
 # 192 rows, full: docs/notebook/2026-11-forward.md). Other shares weren't timed.
@@ -41,9 +44,21 @@ def clusters(plan: KernelPlan, problem: Problem, resident: int) -> bool:
 def key_clusters(plan: KernelPlan, problem: Problem, resident: int, *, ordered: bool) -> bool:
     """The same of blocks of keys, which go through the queries together. Sums that are `ordered` are each block's."""
     even = backward_facts(plan).kv_blocks(problem) % 2 == resident % 2 == 0
-    rows = problem.group * problem.q_len // (PAIRED_MASKED if plan.variant.keeps else 1)
-    alone = ordered or problem.packed or rows < PAIRED_ROWS
-    return even and not alone and backward_facts(plan).uses_clusters
+    if plan.variant.keeps:  # each head has tiles that one of the blocks needs
+        long = problem.q_len >= PAIRED_MASKED * PAIRED_ROWS
+    else:
+        long = problem.group * problem.q_len >= PAIRED_ROWS
+    return even and long and not ordered and not problem.packed and backward_facts(plan).uses_clusters
+
+
+def own_backward_kernels(plan: KernelPlan, problem: Problem, resident: int, *, ordered: bool) -> tuple[OwnKernel, ...]:
+    """That of a call of the plan's that would run a kernel for clusters of two blocks without these, where another with
+    two stages of keys is faster: without a mask always, under one, where it has blocks ahead too, if those are short.
+    """
+    if not backward_facts(plan).uses_clusters or key_clusters(plan, problem, resident, ordered=ordered):
+        return ()
+    short = not problem.packed and problem.group * problem.q_len < ONE_STAGE_ROWS
+    return (UNCLUSTERED,) if ordered or short or not plan.variant.keeps else ()
 
 
 def head_swizzle(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> int:

@@ -18,6 +18,8 @@ from ...problem.facts import ArrayFacts
 from ...problem.refusal import is_masked, masked, mixed, not_an_array
 from .framework import Array, Framework
 
+_HANDLES = 2**64  # streams are addresses
+
 
 class NumpyArrays:
     """NumPy arrays live on the CPU: the executor runs them."""
@@ -124,7 +126,7 @@ def stream_handle(stream: Any, ordinal: int) -> int:
         handle = getattr(stream, name, handle)
     if not isinstance(handle, int) and hasattr(stream, "__cuda_stream__"):
         handle = int(stream.__cuda_stream__()[1])
-    if isinstance(handle, int) and not isinstance(handle, bool) and handle >= 0:
+    if isinstance(handle, int) and not isinstance(handle, bool) and 0 <= handle < _HANDLES:
         return handle
     came = f"{handle}" if isinstance(handle, int) else f"{type(stream).__module__}.{type(stream).__qualname__}"
     expected = "a torch or CuPy stream, an object with __cuda_stream__, or a handle as an int"

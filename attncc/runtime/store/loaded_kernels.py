@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from ...diagnostics import AttnccError, Diagnostic
 from ...kernels.decode.facts import MOST_BLOCKS, Decode
+from ...kernels.kernel_names import kernel_name
 from ...kernels.launched import structs
+from ...kernels.pages import SWIZZLE_ROWS
 from ...kernels.parameters import HINT_PIECES, input_prepasses
 from ...kernels.registry import facts_of
-from ...kernels.serving import plan_for
+from ...kernels.serving import backward_plan_for, plan_for
 from ...problem import Problem
+from ...problem.refusal import refused
 from ...schedule.plan import KernelPlan, OwnKernel
 from ...schedule.target import TARGETS
+from ..call.persistent import own_backward_kernels
 from ..call.steps import ParamsLayout
 from ..cuda.counters import Counters
 from ..cuda.device import best_target
 from ..cuda.driver import Device, Driver, Function, driver
-from .store import Configuration, KernelStore
+from .store import Configuration, KernelStore, first_own
 
 _RECORDED = 1024  # launches in graphs whose counters nobody has to clear: 2 MiB
 
@@ -59,8 +63,27 @@ class LoadedKernels:
         self._layouts = {name: ParamsLayout(fields) for plan in self.plans for name, fields in structs(plan).items()}
 
     def plan(self, problem: Problem) -> KernelPlan:
-        """The plan that runs a call of these sizes."""
-        return plan_for(self.plans, problem, self.device.multiprocessors)
+        """The plan that runs a call of these sizes. AttnccError A625 for pages that none loads: e4m3 has no decode."""
+        found = plan_for(self.plans, problem, self.device.multiprocessors)
+        if not facts_of(found).fits_pages(problem):
+            raise refused(
+                "A625",
+                f"kernels of {found.dtype} can't load these pages",
+                expected=f"pages of {SWIZZLE_ROWS} rows, or of a multiple",
+                came=f"pages of {problem.page} rows",
+                help="make pages of other sizes, or choose another dtype",
+            )
+        return found
+
+    def own_kernels(self, problem: Problem) -> tuple[OwnKernel, ...]:
+        """Those that are faster for a forward call of these sizes, where there are any; best first."""
+        return facts_of(self.plan(problem)).own_kernels(problem, self.device.multiprocessors)
+
+    def own_backward_kernels(self, problem: Problem, *, ordered: bool) -> tuple[OwnKernel, ...]:
+        """The same of a backward call. `ordered`: its sums are."""
+        plan = backward_plan_for(self.plans, problem)
+        resident = self.device.multiprocessors * self.function(kernel_name(plan)).resident_blocks
+        return own_backward_kernels(plan, problem, resident, ordered=ordered)
 
     def function(self, name: str) -> Function:
         return self._functions[name]
@@ -78,14 +101,22 @@ class KernelLoader:
         self._loaded: dict[tuple[Configuration, int], LoadedKernels] = {}
 
     def serving(self, configuration: Configuration, ordinal: int, problem: Problem) -> LoadedKernels:
-        """What runs a call of these sizes: of some decode calls a kernel of their own, where there is one. The first of
-        these compiles and loads it. AttnccError as `of`."""
+        """What runs a forward call of these sizes: of some decode calls a kernel of their own, where there is one. The
+        first of these compiles and loads it. AttnccError as `of`."""
         kernels = self.of(configuration, ordinal)
-        for kernel in facts_of(kernels.plan(problem)).own_kernels(problem, kernels.device.multiprocessors):
-            own = configuration._replace(**kernel._asdict())
-            if kernels.target in self._store.targets(own):
-                return self.of(own, ordinal)
-        return kernels
+        return self._own(configuration, kernels, kernels.own_kernels(problem))
+
+    def serving_backward(
+        self, configuration: Configuration, ordinal: int, problem: Problem, *, ordered: bool
+    ) -> LoadedKernels:
+        """The same of a backward call, which may have a kernel of its own where its thread blocks form no clusters and
+        the usual one is made for these. `ordered`: its sums are."""
+        kernels = self.of(configuration, ordinal)
+        return self._own(configuration, kernels, kernels.own_backward_kernels(problem, ordered=ordered))
+
+    def _own(self, configuration: Configuration, kernels: LoadedKernels, asked: tuple[OwnKernel, ...]) -> LoadedKernels:
+        own = first_own(self._store, configuration, kernels.target, asked)
+        return kernels if own is None else self.of(own, kernels.device.ordinal)
 
     def of(self, configuration: Configuration, ordinal: int) -> LoadedKernels:
         """What serves a configuration on a GPU. AttnccError as `LoadedKernels`, and A503 without a driver."""
@@ -104,10 +135,16 @@ class KernelLoader:
             self._store.check_backward(configuration, target)
 
     def load(self, ordinal: int) -> None:
-        """Loads all kernels that are ready on a GPU now, as first calls would. Caches have no backward kernels."""
-        for configuration in self._store.configurations if self._backward else self._store.ready:
+        """Loads all kernels that are ready on a GPU now, as first calls would; of backward passes, which caches have
+        none of, those that are compiled when they are first called, too."""
+        store = self._store
+        if self._backward:
+            wanted = [item._replace(unclustered=own) for item in store.configurations for own in (False, True)]
+        else:
+            wanted = [item for item in store.ready if not item.unclustered]
+        for configuration in wanted:
             kernels = self.of(configuration._replace(**OwnKernel()._asdict()), ordinal)
-            if configuration.own_kernel and kernels.target in self._store.targets(configuration):
+            if configuration.own_kernel and kernels.target in store.targets(configuration):
                 self.of(configuration, ordinal)
 
 

@@ -15,7 +15,7 @@ from ...kernels.helpers import append
 from ...kernels.kernel_names import kernel_name
 from ...kernels.launched import kernel_names
 from ...kernels.registry import backward_facts
-from ...schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, KernelPlan
+from ...schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, KernelPlan, OwnKernel
 from ...schedule.plan_check import check_plan
 from ...schedule.plan_json import from_json
 from ..cuda.device import best_target
@@ -28,7 +28,7 @@ CODE_SUFFIX = ".cubin"
 _DIMS = r"_d(?P<head_dim>\d+)(x(?P<value>\d+))?"
 _CONFIGURATION = (
     rf"(?P<dtype>([a-z]+\d+)+){_DIMS}(_kv_(?P<kv>[a-z0-9]+))?(?P<paged>_paged)?(?P<prefix>_prefix)?"
-    r"(_rows(?P<rows>\d+))?(?P<one_block>_one_block)?(_k(?P<lengths>\d+to\d+))?_(?P<target>sm_\d+a?)"
+    r"(_rows(?P<rows>\d+))?(?P<one_block>_one_block)?(?P<unclustered>_unclustered)?(_k(?P<lengths>\d+to\d+))?_(?P<target>sm_\d+a?)"
 )
 _FORWARD = re.compile(rf"(?P<variant>\w+)_forward_{_CONFIGURATION}")
 
@@ -45,9 +45,8 @@ class PackageStore:
             head_dim = int(found["head_dim"])
             paged, prefixed = bool(found["paged"]), bool(found["prefix"])
             dims = head_dim, int(found["value"] or head_dim)
-            rows = int(found["rows"] or 0)
-            one_block = bool(found["one_block"])
-            configuration = Configuration(found["dtype"], *dims, paged, found["kv"], prefixed, rows, one_block)
+            own = OwnKernel(int(found["rows"] or 0), bool(found["one_block"]), bool(found["unclustered"]))
+            configuration = Configuration(found["dtype"], *dims, paged, found["kv"], prefixed, **own._asdict())
             key = configuration, found["target"], found["pass"]
             if found["lengths"] is None:
                 self._names[key] = name
@@ -92,7 +91,8 @@ class PackageStore:
         of_target = self.targets(configuration)[0] if target is None else target
         keys, rows, tiles_2d = (self._names.get((configuration, of_target, pass_name)) for pass_name in BACKWARD_PASSES)
         plans = tuple(self._plan(name) for name in (keys, rows, tiles_2d) if name is not None)
-        if keys is None or (rows is None and backward_facts(plans[0]).separates_dq):
+        lacks = keys is None or (rows is None and backward_facts(plans[0]).separates_dq)
+        if lacks and not configuration.own_kernel:  # whose plans may be of lengths alone
             if target is None:
                 return ()
             raise AttnccError(

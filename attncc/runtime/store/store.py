@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from ...ir import Variant
 from ...kernels.kernel_names import configuration_name
 from ...problem import Signature
-from ...schedule.plan import KernelPlan
+from ...schedule.plan import KernelPlan, OwnKernel
 
 
 class Configuration(NamedTuple):
@@ -23,16 +23,17 @@ class Configuration(NamedTuple):
     prefixed: bool = False  # sequences share a prefix (`shared_prefix=`)
     least_rows: int = 0  # of decode calls that have a kernel of their own (`OwnKernel`)
     one_block: bool = False  # the same
+    unclustered: bool = False  # of backward calls that have one
 
     @property
     def serves_caches(self) -> bool:
-        """Whether it is for calls over certain caches alone, or for some of those with few queries."""
+        """Whether it is for calls over certain caches alone, or for those that have a kernel of their own."""
         return self.paged or self.kv_dtype is not None or self.prefixed or self.own_kernel
 
     @property
     def own_kernel(self) -> bool:
-        """Whether it is for some decode calls alone."""
-        return self.least_rows > 0 or self.one_block
+        """Whether it is for some decode calls alone, or some backward ones."""
+        return self.least_rows > 0 or self.one_block or self.unclustered
 
     @property
     def name(self) -> str:
@@ -83,7 +84,8 @@ class KernelStore(Protocol):
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         """The plan of the pass `backward`, and after it those of `backward_dq` where calls need it and of
-        `backward_patches` where there is one. AttnccError A520 if a package was built without.
+        `backward_patches` where there is one; of an own kernel its plans of `backward` alone. AttnccError A520 if a
+        package was built without.
 
         `target` None: the plans that the CPU executor walks; none, if a package was built without.
         """
@@ -106,3 +108,11 @@ class KernelStore(Protocol):
 
         AttnccError A505 if there is none.
         """
+
+
+def first_own(
+    store: KernelStore, configuration: Configuration, target: str, kernels: Iterable[OwnKernel]
+) -> Configuration | None:
+    """That of the first of these kernels that there is for a target; None if there is none of them."""
+    own = (configuration._replace(**kernel._asdict()) for kernel in kernels)
+    return next((item for item in own if target in store.targets(item)), None)

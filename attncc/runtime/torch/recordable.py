@@ -112,7 +112,8 @@ def _names(variant: Variant, declared: dict[str, Input], call: Arguments) -> str
             return f"A607: input `{name}` is missing"
     if call.return_lse and variant.normalize != "softmax":
         return "A614: `return_lse` has no meaning for this variant"
-    return "" if call.layout in LAYOUTS else "A618: `layout` is unknown"
+    known = isinstance(call.layout, str) and call.layout in LAYOUTS
+    return "" if known else "A618: `layout` is unknown"
 
 
 def _arrays(torch: Any, declared: dict[str, Input], call: Arguments) -> str:

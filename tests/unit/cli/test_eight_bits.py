@@ -10,6 +10,8 @@ from click.testing import CliRunner, Result
 
 from attncc.cli import attncc
 
+pytestmark = pytest.mark.slow
+
 SPEC = "attn 1\nvariant mine {\n    keep if q_idx >= kv_idx\n}\n"
 SIZES = ("--q-len", "70", "--heads", "2", "--dtype", "e4m3")
 

@@ -62,7 +62,21 @@ def test_how_caches_of_different_lengths_are_shared_out() -> None:
     assert "3 caches of 100 to 128,000 keys, 133,100 in all" in shown
     assert "16 of 24 items (rows of a key head) are cut into" in shown and "memory: 545.2 MB of K and V" in shown
     told = json.loads(run("explain", *LENGTHS, "--kv-lens", "100,5000,128000", "--format", "json").output)["lengths"]
+    some = json.loads(run("explain", *LENGTHS, "--kv-lens", "0,100,5000,0,128000", "--format", "json").output)
+    assert some["lengths"]["kv_bytes"] == told["kv_bytes"]  # empty caches have no tiles
     assert told["items"] == 24 and told["most"] - told["least"] <= 1 and told["kv_bytes"] == 545177600
+
+
+def test_the_kernel_is_that_of_calls_with_lengths() -> None:
+    """Dense calls of these sizes have kernels that ragged ones never get: with one thread block a multiprocessor, and
+    in 2-D tiles."""
+    dense, lengths = (*LENGTHS, "--format", "json"), ",".join(["8192"] * 16)
+    named = ("dense decode calls", "up to 64 rows")
+    for given, start in zip((("--batch", 16, "--kv-len", 8192), ("--kv-lens", lengths)), named, strict=True):
+        assert json.loads(run("explain", *dense, *given).stdout)["plan"]["calls"].startswith(start)
+    grid = ("natten", "--q-len", 4096, "--heads", 8, "--no-compile", "--format", "json")
+    found = [json.loads(run("explain", *grid, *given).stdout) for given in ((), ("--kv-lens", "4096"))]
+    assert [item["plan"]["pass"] for item in found] == ["patches", "forward"]
 
 
 @pytest.mark.parametrize(

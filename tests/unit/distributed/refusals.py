@@ -72,6 +72,10 @@ def whole_rows(rank: int) -> None:
     shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **SIZES))(*_rows(64))
 
 
+def arrays(rank: int) -> None:
+    shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **SIZES))(*(x.numpy() for x in _rows()))
+
+
 def other_sequences(rank: int) -> None:
     """Of a batch of two on one rank: rows would lie elsewhere in the other's memory."""
     cp = shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **SIZES))
@@ -131,6 +135,7 @@ REFUSED: dict[str, tuple[Callable[[int], None], str]] = {
     "other consts": (other_consts, "A722"),
     "other inputs": (other_inputs, "A722"),
     "other rows": (whole_rows, "A721"),
+    "arrays of NumPy": (arrays, "A721"),
     "other sequences": (other_sequences, "A721"),
     "no seed": (no_seed, "A612"),
     "what GPUs can't cut": (on_gpus, "A724"),

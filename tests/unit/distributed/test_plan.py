@@ -189,6 +189,17 @@ def test_explain_and_picture(tmp_path: Any) -> None:
     assert ElementTree.parse(tmp_path / "plan.svg").getroot().tag.endswith("svg")
 
 
+def test_rows_that_give_few_chunks_are_told() -> None:
+    """8191 is a prime number."""
+    made = plan(attncc.parse("causal"), 4 * 8191, ranks=4, **SIZES)
+    assert "1 chunk of 8191 rows a rank\n  few chunks, which balance badly: pad" in made.explain()
+    assert "a multiple of 32\n" in made.explain()
+    padded = plan(attncc.parse("causal"), 4 * 8192, ranks=4, **SIZES)
+    assert "few chunks" not in padded.explain()
+    assert padded.seconds < 0.6 * made.seconds
+    assert "few chunks" not in plan(attncc.parse("causal"), 4 * 8192, ranks=4, chunk=8192, **SIZES).explain()
+
+
 def test_a_mask_that_needs_everything_is_told() -> None:
     with pytest.warns(AttnccWarning, match="A723"):
         plan(attncc.parse("full"), 4096, ranks=2, **SIZES)
@@ -227,6 +238,27 @@ def test_a_text_that_is_no_plan_is_refused() -> None:
         plan(attncc.parse("sliding_window", width=8), 4096, ranks=2).mask(
             attncc.parse("sliding_window", width=9).variant
         )
+
+
+@pytest.mark.parametrize(
+    ("part", "other"),
+    [
+        ('"q":[4096]', '"q":[4095]'),
+        ('"ranks":2', '"ranks":4'),
+        ('"owners":[0,', '"owners":[1,'),
+        ('"owners":[', '"owners":[0,'),
+    ],
+)
+def test_a_plan_whose_parts_do_not_fit_is_refused(part: str, other: str) -> None:
+    text = plan(attncc.parse("sliding_window", width=8), 4096, ranks=2).to_json()
+    assert part in text
+    with pytest.raises(AttnccError, match="A722"):
+        Plan.from_json(text.replace(part, other))
+
+
+def test_what_is_no_better_is_told() -> None:
+    made = plan(attncc.parse("causal"), 4096, ranks=1, **SIZES)
+    assert "lost: heap: no better" in made.explain()
 
 
 # -------------------------------------------------------------------- simulated for many GPUs

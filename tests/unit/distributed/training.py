@@ -97,7 +97,7 @@ class Rank:
     def gradients(self, run: Any, model: Model) -> dict[str, Any]:
         """Of a model that takes means over all processes, so its loss is that many times larger. Those of slopes are
         added up over cp already, and nobody else adds them up over dp."""
-        slopes = set(model.slopes)
+        slopes = list(model.slopes)  # in one order on all ranks
         (WORLD * (run(self.x) * self.weight).sum()).backward()
         found = {name: getattr(x.grad, "full_tensor", lambda x=x: x.grad)() for name, x in model.named_parameters()}
         for name in slopes:

@@ -9,6 +9,7 @@ from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
 from attncc.kernels.candidates import Candidates, make_candidates
 from attncc.kernels.registry import load
+from attncc.runtime.store.store import Configuration
 from attncc.schedule.choice import Value
 from attncc.schedule.plan import Build
 from attncc.schedule.schedule import Schedule
@@ -71,3 +72,17 @@ def test_no_tile_stands_twice() -> None:
         for head_dim in (16, 64, 128, 256):
             found = tiles_of(candidates(target=target, head_dim=head_dim))
             assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize(("settings", "families"), [("loop = kv_outer", "portable"), ("family = hopper", "A412")])
+def test_schedules_for_what_caches_of_8_bits_have_not(settings: str, families: str) -> None:
+    """One that names no family doesn't count for them; docs/serving.md says so."""
+    text = f"attn 1\nvariant mine {{}}\nschedule of_mine for mine on sm_90a {{ {settings} }}\n"
+    specification = load_specification(text, None, {})[0]
+    asked = Configuration("bf16", 64, 64, kv_dtype="int8")
+    if families == "A412":
+        with pytest.raises(AttnccError, match="A412"):
+            specification.plans(asked, "sm_90a")
+    else:
+        forward = specification.plans(asked, "sm_90a")[0]
+        assert (forward.family, forward.loop) == (families, "q_outer")

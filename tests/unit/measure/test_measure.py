@@ -32,6 +32,8 @@ from attncc.schedule.plan import KernelPlan
 from attncc.tune.work import Work
 from tests.unit.tune.specifications import VARIANT, tuned
 
+pytestmark = pytest.mark.slow
+
 FAKE = Path(__file__).parent / "fake_ncu.py"
 SIZES = ("--q-len", "256", "--head-dim", "64", "--heads", "2", "--batch", "1")
 

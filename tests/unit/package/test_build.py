@@ -96,6 +96,7 @@ def test_the_plan_round_trips(built: Path) -> None:
     assert len(text.splitlines()) < 60
 
 
+@pytest.mark.slow
 def test_names_of_files_are_those_of_codegen() -> None:
     for package in prepare(SPEC, archs=["sm_80", "sm_90a"], dtypes=["fp16"], head_dims=[16, (32, 48)], decode=True):
         for plan in package.plans:
@@ -262,6 +263,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
         prepare(tmp_path / "nowhere.attn")
 
 
+@pytest.mark.slow
 def test_every_shipped_spec_can_be_prepared() -> None:
     for path in sorted(folder("specs").glob("*.attn")):
         if path.stem != "masks":
@@ -329,6 +331,7 @@ def test_dq_has_a_kernel_of_its_own_where_a_call_may_launch_it(
     assert len(store.backward_plans(store.configurations[0], "sm_90a")) == 1 + refused
 
 
+@pytest.mark.slow
 def test_calls_of_an_e4m3_package_may_leave_descales_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build("attn 1\nvariant bare {\n}\n", tmp_path / "eight", archs=["sm_90a"], dtypes=["e4m3"], head_dims=[64])
     monkeypatch.syspath_prepend(str(tmp_path))

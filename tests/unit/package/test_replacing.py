@@ -76,6 +76,7 @@ def test_an_interrupted_build_leaves_everything_as_it_was(
         assert snapshot(tmp_path) == before, f"stopped at move {stop}"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:os.fork")  # of JAX: the child runs no array code
 @pytest.mark.usefixtures("compiles_nothing")

@@ -163,6 +163,7 @@ pickle.dump(found, open({out!r}, "wb"))
 """
 
 
+@pytest.mark.slow
 def test_repositories_on_the_cpu(target: str, kernels: dict[str, Any], tmp_path: Path) -> None:
     """One process makes all calls."""
     repository, results = tmp_path / "for-serving", tmp_path / "results"

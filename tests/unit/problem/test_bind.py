@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attncc.diagnostics import AttnccError
@@ -120,6 +121,7 @@ BAD: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "a word of SDPA that looks like ours": ({"inputs": inputs(dropout_p=float)}, "A608", ("`dropout 0.1`", "`seed`")),
     "a word of FlexAttention": ({"inputs": inputs(block_mask=bool)}, "A608", ("attncc.flex_attention takes it",)),
     "a word of FlashAttention": ({"inputs": inputs(softmax_scale=float)}, "A608", ("here it is scale",)),
+    "new rows": ({"inputs": inputs(k_new=array(2, 2, 1, 64))}, "A608", ("`k_new`", "attncc.append", "cache.at[…]")),
     "a const": ({"inputs": inputs(width=int)}, "A608", ("attncc.compile(…, width=…)", "`-D width=…`")),
     "option of another call": ({"inputs": inputs(deterministic=bool)}, "A608", ("`kernel.backward` takes it",)),
     "input dtype": ({"inputs": inputs(slope=array(8))}, "A604", ("`slope`", "float32", "float16")),
@@ -159,6 +161,13 @@ BAD: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "out broadcast": ({"out": array(2, 8, 40, 32, strides=(0, 1280, 32, 1))}, "A617", ("`out`", "stride")),
     "out device": ({"out": array(2, 8, 40, 32, device="cuda:1")}, "A605", ("`out`", "cuda:1")),
     "layout": ({"layout": "bhds"}, "A618", ("`layout`", "'bhsd'", "'bhds'", "[batch, heads, length")),
+    "layout that is an array": ({"layout": np.zeros(2)}, "A618", ("`layout`", "array([0., 0.])")),
+    "list of offsets": ({"q_offset": list}, "A626", ("0-d or [batch] int32", "came list")),
+    "pages without a table": (
+        {"kv_lens": array(2, dtype="int32"), "k": array(9, 2, 16, 64), "v": array(9, 2, 16, 32)},
+        "A602",
+        ("[2, 2, 16, 64]", "block_table"),
+    ),
 }  # fmt: skip
 
 BAD_PACKED: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
@@ -193,6 +202,18 @@ def test_bad_calls(changed, code, words) -> None:
 @pytest.mark.parametrize(("changed", "code", "words"), BAD_PACKED.values(), ids=BAD_PACKED)
 def test_bad_packed_calls(changed, code, words) -> None:
     refuse(SIGNATURE, packed(**changed), code, words)
+
+
+def test_no_kernel_for_head_dim_0_is_advised() -> None:
+    with pytest.raises(AttnccError, match="A603") as error:
+        bind(SIGNATURE, call(v=array(2, 2, 50, 0)))
+    assert "help" not in str(error.value)
+
+
+def test_a_table_is_judged_before_the_prefix() -> None:
+    """How many keys there is room for isn't known else."""
+    table = {"kv_lens": array(2, dtype="int32"), "block_table": array(dtype="int32")}
+    refuse(SIGNATURE, call(**table, shared_prefix=8), "A625", ("`block_table`", "[batch, max_blocks]"))
 
 
 def test_two_position_axes_cannot_be_packed() -> None:

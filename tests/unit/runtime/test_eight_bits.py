@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from attncc.diagnostics import AttnccError
 from attncc.runtime.call import prepare
 from tests import plans
 from tests.unit.runtime.conftest import Bench, MakeBench
@@ -66,3 +68,19 @@ def test_blocks_that_transpose_v_themselves_are_no_pairs(
 ) -> None:
     monkeypatch.setattr(prepare, "pays", lambda plan, problem: ahead)
     assert called(bench, plans.FULL, 4, 1024, 1024, head_dim=128).cuda.launches[-1].paired == ahead
+
+
+@pytest.mark.parametrize(("rows", "refused"), [(7, True), (12, True), (8, False), (24, False)])
+def test_pages_whose_rows_tma_cannot_swizzle(bench: MakeBench, rows: int, refused: bool) -> None:
+    """There is no decode kernel, which loads all others."""
+    fields = {"target": "sm_90a", "family": "hopper", "block_q": BLOCK_Q, "block_kv": BLOCK_KV, "warps": 8}
+    whole = plans.plan(plans.FULL, "e4m3", D, D, split_kv=1, **fields)
+    made = bench(whole, replace(whole, paged=True))
+    q, pool = FakeArray((1, 2, 3, D), "float8_e4m3fn"), FakeArray((9, 2, rows, D), "float8_e4m3fn")
+    given = {"kv_lens": FakeArray((1,), "int32"), "block_table": FakeArray((1, 5), "int32")}
+    if refused:
+        with pytest.raises(AttnccError, match="A625"):
+            made.kernel(q, pool, pool, **given)
+    else:
+        made.kernel(q, pool, pool, **given)
+    assert len(made.cuda.launches) == (not refused)

@@ -66,6 +66,13 @@ def test_0d_arrays_of_the_cpu_have_the_declared_types(bench: MakeBench) -> None:
     assert "A619" in str(refused(made, *arrays, slope=slope(), cap=1.0, scale=np.array(2.0)))
 
 
+@pytest.mark.parametrize("scale", [FakeArray((1,), "float32"), FakeArray((), "float32"), np.ones(3, np.float32)])
+def test_an_array_is_no_scale(bench: MakeBench, scale: Any) -> None:
+    """Its address would be one."""
+    made, arrays = bench(plan(plans.ALIBI)), qkv()
+    assert "A619" in str(refused(made, *arrays, slope=slope(), cap=1.0, scale=scale))
+
+
 def test_out_shares_no_memory_with_what_is_read(bench: MakeBench) -> None:
     made, (q, k, v) = bench(plan(plans.ALIBI)), qkv()
     good: dict[str, Any] = {"slope": slope(), "cap": 2.0}

@@ -120,6 +120,7 @@ def check_everything(plan: KernelPlan, dq_plan: KernelPlan | None) -> None:
     assert not check(plan, dq_plan, call, dlse=True).dq[:, :, :30].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("block_kv", "low_register"), [(16, False), (48, False), (16, True)])
 def test_dq_of_few_keys_at_a_time(block_kv: int, low_register: bool) -> None:
     """With dropout, whose random words serve 32 keys."""
@@ -165,6 +166,7 @@ def test_slopes_that_depend_on_the_score_with_dropout(dtype: str) -> None:
     check(plan, dq_plan, Call(q, k, v, scale=1.0, seed=7, inputs={"cap": cap}))
 
 
+@pytest.mark.slow
 def test_head_dims_whose_gradients_are_made_by_two_blocks() -> None:
     plan, dq_plan = plans_of(CAUSAL, "bf16", (256, 192), stages=1)
     assert facts_of(plan).gradient_parts == 2
@@ -180,6 +182,7 @@ def test_a_full_tile_that_reaches_beyond_the_last_row_and_key() -> None:
         check(plan, of_dq, call)
 
 
+@pytest.mark.slow
 def test_memory_beyond_the_rows_does_not_matter() -> None:
     """Strided views in a buffer of NaN: whatever lies between rows, or after the last, is not read or not used."""
     plan, dq_plan = plans_of(CAUSAL, "bf16", (72, 72), block_q=32, block_kv=64, warps=4, stages=2)
@@ -192,6 +195,7 @@ def test_memory_beyond_the_rows_does_not_matter() -> None:
         check(plan, of_dq, Call(*views))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head_dim", [64, pytest.param(128, marks=pytest.mark.slow)])
 def test_thrift_where_registers_are_few(head_dim: int) -> None:
     """Four heads share the keys: what one is about takes the place of the one before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from attncc import api, reference
 from attncc.analysis.grid_2d import Grid2D
 from attncc.analysis.mask.plain import plain_on
 from attncc.kernels.candidates import Candidates, make_candidates
+from attncc.kernels.hopper_backward.facts import HopperBackward
 from attncc.kernels.registry import facts_of
 from attncc.schedule.plan import Build, KernelPlan
 from attncc.schedule.schedule import Schedule
@@ -99,6 +101,21 @@ def test_pairs_of_blocks_under_a_mask(q_len: int, kv_len: int) -> None:
     check(plan, None, Call(*qkv(plan, (1, 2, q_len), (1, 1, kv_len))), ordered=True)
 
 
+@pytest.mark.parametrize(
+    ("text", "ahead"), [pytest.param(FULL, False, marks=pytest.mark.slow), (CAUSAL, True)], ids=["full", "causal"]
+)
+def test_calls_without_pairs(text: str, ahead: bool) -> None:
+    """In the kernel that they have of their own: two stages of keys. Short, in one order, and packed."""
+    plan = replace(plan_of(text, "bf16", (128, 128)), unclustered=True)
+    facts = HopperBackward(plan)
+    assert (facts.uses_clusters, facts.key_stages, facts.plans_ahead) == (False, 2, ahead)
+    call = Call(*qkv(plan, (1, 2, 100), (1, 1, 3 * 128 - 40)))
+    for ordered in (False, True):
+        check(plan, None, call, ordered=ordered)
+    cu = np.int32([0, 3, 3, 150, 170]), np.int32([0, 5, 12, 210, 300])
+    check(plan, None, Call(*qkv(plan, (2, 170), (1, 300)), cu=cu))
+
+
 @pytest.mark.parametrize("head_dims", [(128, 128), (40, 72), (112, 16)])
 def test_head_dims(head_dims: tuple[int, int]) -> None:
     plan = plan_of(CAUSAL, "fp16", head_dims)
@@ -116,6 +133,7 @@ def test_keys_that_two_warpgroups_share(head_dims: tuple[int, int], text: str, o
     check(plan, None, Call(*qkv(plan, (1, 2, 150), (1, 1, 140))), ordered=ordered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "head_dims"), [(DOCUMENTS, (128, 128)), (SOFTCAP, (64, 64)), (SIGMOID, (40, 72))])
 def test_shared_keys_where_they_could_be_halved(text: str, head_dims: tuple[int, int]) -> None:
     """A schedule asks for 64 keys."""
@@ -127,6 +145,7 @@ def test_shared_keys_where_they_could_be_halved(text: str, head_dims: tuple[int,
     check(plan, None, Call(*qkv(plan, (1, 2, 140), (1, 1, 140)), inputs=inputs))
 
 
+@pytest.mark.slow
 def test_slopes_that_one_warpgroup_tells_another() -> None:
     """In a packed batch, of score lines whose derivative depends on the score."""
     plan = plan_of(SOFTCAP.replace("    dropout 0.3\n", ""), "fp16", (256, 16))
@@ -277,12 +296,14 @@ def test_tiles_2d(text: str, grid_2d: Grid2D, lengths: tuple[int, int], number: 
     check(plan, None, Call(*qkv(plan, (1, 2, lengths[0]), (1, 1, lengths[1]))), ordered=ordered)
 
 
+@pytest.mark.slow
 def test_tiles_2d_of_keys_that_two_warpgroups_share() -> None:
     plan = in_2d(NEIGHBOURHOOD, "fp16", (136, 40), Grid2D(24, 8, 4))
     assert plan.block_kv == 64
     check(plan, None, Call(*qkv(plan, (1, 1, 24 * 20), (1, 1, 24 * 20))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, -1])
 def test_learnable_inputs_in_tiles_2d(number: int) -> None:
     plan = in_2d(LEARNED, "fp16", (32, 32), Grid2D(24, 8, 8), number)
@@ -323,6 +344,7 @@ def test_learnable_inputs(number: int, ordered: bool) -> None:
     check(plan, None, call, dlse=True, ordered=ordered)
 
 
+@pytest.mark.slow
 def test_learnable_inputs_of_heads_and_rows() -> None:
     """Each consumer has twice 64 keys. Of softmax, what all pairs of a row share would have no gradient."""
     lines = "score = score - slope[h] * (q_pos - kv_idx) + rows[h, q_idx]"
@@ -334,6 +356,7 @@ def test_learnable_inputs_of_heads_and_rows() -> None:
     check(plan, None, Call(*qkv(plan, (1, 4, 90), (1, 2, 270)), inputs=inputs))
 
 
+@pytest.mark.slow
 def test_learnable_inputs_of_packed_batches_with_dropout() -> None:
     text = ADDED.replace("    sink", "    dropout 0.2\n    sink").replace(" + keys[b, kv_idx]", "")
     text = text.replace("    input keys: f32[batch, kv] learnable\n", "")
@@ -354,6 +377,7 @@ def test_sums_in_one_order(text: str) -> None:
     check(plan, None, Call(*qkv(plan, (2, 191), (1, 350)), cu=cu), ordered=True)
 
 
+@pytest.mark.slow
 def test_masks_that_few_tiles_meet() -> None:
     """More tiles of queries than are classified at once, groups, tiles for one consumer alone."""
     plan = plan_of(WINDOW, "bf16", (16, 16), 1)

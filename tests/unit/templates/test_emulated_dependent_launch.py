@@ -24,7 +24,7 @@ from tests.unit.templates.test_emulated_caches import cache, in_pages, paged
 from tests.unit.templates.test_emulated_decode import FULL, narrow
 from tests.unit.templates.test_emulated_kernels import CAUSAL, WINDOW, check, qkv
 
-pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")]
 
 OWN_WAIT = "            if (i == 0) await_kernel_ahead();\n"  # ahead of the first copies
 BEHIND_LOOP = "            if (!warp.leads()) continue;\n"

@@ -20,7 +20,7 @@ from tests.emulator.attention import Call, forward
 from tests.emulator.backward import Results, backward
 from tests.unit.templates.test_emulated_kernels import qkv
 
-pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")]
 
 WHOLE = api.parse("attn 1\nvariant dropped {\n    keep if q_pos >= kv_idx\n    dropout 0.3\n}\n").variant
 PLACED = with_places(WHOLE, packed=False)

@@ -19,7 +19,7 @@ from tests.gpu.cases import Case
 from tests.unit.templates.test_emulated_backward import FULL, plans_of
 from tests.unit.templates.test_emulated_kernels import qkv
 
-pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")]
 
 SINK = "attn 1\nvariant sunken {\n    input logit: f32[head]\n    sink logit\n}\n"
 

@@ -19,7 +19,7 @@ from tests.random_variants.calls import RandomCall, random_call
 from tests.random_variants.grids import WIDTHS, plans, random_lines
 from tests.random_variants.judgement import backward_faults, forward_faults
 
-pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")]
 
 MOST_ROWS = {8: 14, 24: 7}  # of a 2-D grid, by its width
 

@@ -14,7 +14,7 @@ from tests.emulator.attention import Call, forward
 from tests.emulator.backward import Results, backward
 from tests.unit.templates.test_emulated_backward import FULL, plans_of
 
-pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")]
 
 
 def filled(array: Any, columns: int) -> Any:

@@ -72,6 +72,7 @@ def test_masks_scores_and_what_else_there_is(text: str, q_len: int) -> None:
     judge(plan, Call(*qkv(plan, (2, heads, q_len), (2, 2, 330)), scale=-0.1, seed=5, inputs=inputs, blocks=5, order=3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kv_len", [0, 1, 63, 64, 65, 128, 129, 192, 321, 450])
 @pytest.mark.parametrize("head_dims", [(576, 512), (264, 264)])
 def test_numbers_of_tiles(head_dims: tuple[int, int], kv_len: int) -> None:
@@ -80,6 +81,7 @@ def test_numbers_of_tiles(head_dims: tuple[int, int], kv_len: int) -> None:
     judge(plan, Call(*qkv(plan, (1, 3, 5), (1, 1, kv_len)), blocks=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.0, -0.2, 3.0])
 def test_maxima_that_move_late(scale: float) -> None:
     """Keys grow along the sequence, so each tile finds larger scores than those before."""
@@ -129,6 +131,7 @@ def test_latents_are_loaded_once(heads: int, q_len: int, blocks: int) -> None:
         assert of_latents < 0.8 * of_both
 
 
+@pytest.mark.slow
 def test_equal_keys_and_values() -> None:
     """Of 320 columns: a tile of K has a panel of zeros more, the second half of V."""
     plan = hopper(CAUSAL, (320, 320))
@@ -145,6 +148,7 @@ def test_bits_dont_depend_on_who_comes_last() -> None:
         assert all(np.array_equal(a.view(np.uint8), b.view(np.uint8)) for a, b in zip(first, again, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 70])
 def test_pieces_that_dont_divide_a_tile(group: int) -> None:
     """Three thread blocks share the 64 rows of a tile to merge them: the last piece leaves the next tile's rows alone,
@@ -211,6 +215,7 @@ def test_teams(  # noqa: PLR0917
         assert all(np.array_equal(a.view(np.uint8), b.view(np.uint8)) for a, b in zip(found, again, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", [(260, 131, 1, 0), (260, 260, 260, 260), (200, 260, 193, 230)])
 def test_teams_over_pages(lengths: tuple[int, ...]) -> None:
     """Latents in pages have the bits of contiguous ones, and what isn't in use is NaN."""

@@ -22,7 +22,7 @@ from tests.unit.templates.test_emulated_fp8 import plan_of as plan_of_8_bits
 from tests.unit.templates.test_emulated_hopper import plan_of
 from tests.unit.templates.test_emulated_kernels import check, qkv
 
-pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")]
 
 DTYPES = {"bool": np.bool_, "i32": np.int32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}
 USES = {"bool": "keep if x[{}]", "i32": "score = score + 0.25 * x[{}]"}

@@ -18,6 +18,8 @@ from tests.emulator.attention import Call
 from tests.unit.templates import test_emulated_backward, test_emulated_hopper, test_emulated_kernels
 from tests.unit.templates.test_emulated_kernels import qkv
 
+pytestmark = pytest.mark.slow
+
 emulated = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 
 MANY_LOOKUPS = """attn 1

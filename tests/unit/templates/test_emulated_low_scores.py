@@ -27,7 +27,7 @@ from tests.unit.templates.test_emulated_decode import narrow
 from tests.unit.templates.test_emulated_kernels import plan_of, qkv
 from tests.unit.templates.test_emulated_wide import wide
 
-pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")]
 
 Array = NDArray[Any]
 BIASED = """attn 1

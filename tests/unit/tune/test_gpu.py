@@ -16,6 +16,8 @@ from attncc.tune.gpu import Gpu
 from attncc.tune.work import Oracle, Work
 from tests.unit.tune.specifications import VARIANT, tuned
 
+pytestmark = pytest.mark.slow
+
 TEXTS = {
     "plain": VARIANT,
     "dropout": VARIANT.replace("{\n", "{\n    dropout 0.25\n", 1),

@@ -114,11 +114,18 @@ class Loaded:
     """In place of `LoadedKernels`."""
 
     def __init__(self, store: Any, configuration: Configuration, *_: Any, **__: Any) -> None:
-        self.configuration, self.target, self.device = configuration, PORTABLE, SimpleNamespace(multiprocessors=132)
+        self.configuration, self.target, self.device = (
+            configuration,
+            PORTABLE,
+            SimpleNamespace(multiprocessors=132, ordinal=0),
+        )
         self.plans = [item.first for item in load_specification(SPEC, None, {})[0].candidates(configuration, PORTABLE)]
 
     def plan(self, problem: Problem) -> Any:
         return plan_for(self.plans, problem, 132)
+
+    def own_kernels(self, problem: Problem) -> Any:
+        return facts_of(self.plan(problem)).own_kernels(problem, 132)
 
 
 class Gpu:

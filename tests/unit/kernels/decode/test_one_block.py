@@ -51,6 +51,13 @@ def test_batches_that_may_be_ragged_have_none(given: dict[str, bool]) -> None:
     assert not any(item.one_block for rows in (1, 16) for item in own(16, rows, 8192, **given))
 
 
+@pytest.mark.parametrize(("lines", "expected"), [("keep if kv_idx <= q_pos", False), ("", True)])
+def test_positions_of_queries_may_make_batches_ragged(lines: str, expected: bool) -> None:
+    """`q_offset` may be another for each sequence, and far from the end of the cache."""
+    spec = f"attn 1\nvariant mine {{\n{lines}\n}}\n"
+    assert any(item.one_block for item in own(16, 1, 8192, spec, has_offset=True)) == expected
+
+
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [

@@ -64,6 +64,7 @@ def scheduled(settings: str, head_dim: int = 320, **given: Any) -> None:
         ("block_kv = 48", "A405", "choose 16 or 32 or 64"),
         ("block_q = 16 block_kv = 64 warps = 3", "A405", "choose 16 or 32"),
         ("loop = kv_outer", "A412", "its warps hold O in registers"),
+        ("loop = kv_outer", "A412", "remove `loop = kv_outer`"),
         ("block_q = 128 warps = 8 block_kv = 16 stages = 1", "A407", "fewer rows a warp"),
         ("block_q = 64 block_kv = 64 warps = 8 stages = 4", "A406", "fewer stages"),
         ("family = portable", "A412", "head dims above 256"),

@@ -144,6 +144,7 @@ def test_what_is_refused_before_a_launch(bench: Bench) -> None:
         ({"q": array(5, 8, 3, 64)}, "A602"),
         ({"kv_lens": [1, 2]}, "A622"),
         ({"rotary": None}, "A627"),
+        ({"rotary": (array(64, 32), None)}, "A627"),
         ({"layout": ["bhsd"]}, "A618"),
     ):
         with pytest.raises(AttnccError, match=code):

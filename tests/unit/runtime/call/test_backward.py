@@ -105,6 +105,8 @@ def test_foreign_arrays_come_back_as_they_came() -> None:
         ({"lse": None}, "A623"),
         ({"slope": np.zeros(3, np.float32)}, "A609"),
         ({"unknown": 1}, "A608"),
+        ({"k_new": np.zeros(3)}, "no gradients of such calls"),
+        ({"deterministic": np.zeros(2)}, "A614"),
         ({"dlse": torch.zeros(2, 4, 45)}, "A654"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from attncc import api
 from attncc.diagnostics import AttnccError
 from attncc.ir import Axis, Input, Score, Variant, apply, symbol
 from attncc.kernels.candidates import make_candidates, make_plan, make_tiles_2d
+from attncc.kernels.registry import backward_facts
 from attncc.problem.call_arguments import Arguments
 from attncc.problem.gradients import Gradients
 from attncc.runtime.call.backward_arguments import BackwardArguments
@@ -74,7 +76,8 @@ def hopper_of(bench: MakeBench, variant: Variant = plans.CAUSAL, head_dim: int =
     sizes = {"dtype": "fp16", "head_dim": head_dim, "value_head_dim": head_dim, "target": "sm_90a"}
     hopper = Schedule("asked", variant.name, "backward", "sm_90a", (("family", ("hopper",)),))
     of_backward = make_plan(variant, pass_name="backward", schedule=hopper, **sizes)
-    return bench(plans.plan(variant, "fp16", head_dim, head_dim, target="sm_90a"), of_backward)
+    own = [replace(of_backward, unclustered=True)] * backward_facts(of_backward).uses_clusters
+    return bench(plans.plan(variant, "fp16", head_dim, head_dim, target="sm_90a"), of_backward, *own)
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -107,19 +110,36 @@ def test_hopper_rounds_dq_early(bench: MakeBench, packed: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "q_len", "kv_len", "group", "deterministic", "paired"),
+    ("variant", "q_len", "kv_len", "group", "deterministic", "paired", "own"),
     [
-        (plans.FULL, PAIRED_ROWS, 129, 1, False, True),
-        (plans.FULL, PAIRED_ROWS // 2, 129, 2, False, True),
-        (plans.FULL, PAIRED_ROWS // 2, 129, 1, False, False),
-        (plans.FULL, PAIRED_ROWS, 128, 1, False, False),  # one block of keys
-        (plans.FULL, PAIRED_ROWS, 129, 1, True, False),
-        (plans.CAUSAL, PAIRED_ROWS, 129, 1, False, False),
-        (plans.CAUSAL, PAIRED_ROWS * PAIRED_MASKED, 129, 1, False, True),
+        (plans.FULL, PAIRED_ROWS, 129, 1, False, True, False),
+        (plans.FULL, PAIRED_ROWS // 2, 129, 2, False, True, False),
+        (plans.FULL, PAIRED_ROWS // 2, 129, 1, False, False, True),
+        (plans.FULL, PAIRED_ROWS, 128, 1, False, False, True),  # one block of keys
+        (plans.FULL, PAIRED_ROWS, 129, 1, True, False, True),
+        (plans.CAUSAL, PAIRED_ROWS, 129, 1, False, False, True),
+        (
+            plans.CAUSAL,
+            PAIRED_ROWS * PAIRED_MASKED // 2,
+            129,
+            2,
+            False,
+            False,
+            False,
+        ),  # each head has tiles of one
+        (plans.CAUSAL, PAIRED_ROWS * PAIRED_MASKED, 129, 1, False, True, False),
     ],
 )
 def test_blocks_of_keys_are_paired(
-    bench: MakeBench, *, variant: Variant, q_len: int, kv_len: int, group: int, deterministic: bool, paired: bool
+    bench: MakeBench,
+    *,
+    variant: Variant,
+    q_len: int,
+    kv_len: int,
+    group: int,
+    deterministic: bool,
+    paired: bool,
+    own: bool,
 ) -> None:
     made = hopper_of(bench, variant, 128)
     q, k = FakeArray((2, 2 * group, q_len, 128), "float16"), FakeArray((2, 2, kv_len, 128), "float16")
@@ -128,6 +148,7 @@ def test_blocks_of_keys_are_paired(
     made.kernel.backward(dout, q, k, v, out, lse, deterministic=deterministic)
     main = made.cuda.launches[1]
     assert main.paired is paired
+    assert ("_unclustered" in main.kernel) is own
     assert main.params["head_swizzle"] == 1 or deterministic or variant is not plans.FULL
     assert [launch.early for launch in made.cuda.launches] == [False, False, True]
 
@@ -264,6 +285,7 @@ def test_calls_without_rows_write_zeros_for_keys_alone(bench: MakeBench) -> None
     ("changed", "code"),
     [
         ({"lse": None}, "A623"),
+        ({"dout": None}, "A622"),
         ({"dout": FakeArray((1, 2, 3, 4), "float16")}, "A602"),
         ({"lse": FakeArray((BATCH, HEADS, Q_LEN), "float16")}, "A604"),
         ({"layout": []}, "A6"),

@@ -50,7 +50,7 @@ def test_streams() -> None:
         ptr = 6
 
     assert [stream_handle(stream, 0) for stream in (Torch(), Cupy(), 7)] == [5, 6, 7]
-    for bad in (True, None, object(), -1):
+    for bad in (True, None, object(), -1, 2**64):
         with pytest.raises(AttnccError, match="A651"):
             stream_handle(bad, 0)
 
