@@ -7,8 +7,8 @@ f32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count
 
@@ -240,6 +240,16 @@ class Score:
 Statement = Let | Keep | Score
 
 
+def root_of(statement: Statement) -> Expr:
+    """What a statement computes: the condition of a keep line, else the value."""
+    return statement.condition if isinstance(statement, Keep) else statement.value
+
+
+def with_root(statement: Statement, root: Expr) -> Statement:
+    """The statement, which computes this in place of what it did."""
+    return replace(statement, condition=root) if isinstance(statement, Keep) else replace(statement, value=root)
+
+
 @dataclass(frozen=True)
 class Variant:
     """What one attention variant computes. Statements run top to bottom; keeps are AND-ed, after all scores."""
@@ -326,9 +336,10 @@ def reads(variant: Variant, *roots: Expr) -> frozenset[str]:
     return frozenset(names)
 
 
-def substituted(expr: Expr, old: Expr, new: Expr) -> Expr:
-    """The expression with `new` in place of every `old`."""
-    known: dict[Expr, Expr] = {old: new}
+def substituted(expr: Expr, meaning: Mapping[Expr, Expr]) -> Expr:
+    """The expression with what `meaning` says in place of its keys: all at once, so that one may stand for what another
+    has in it."""
+    known = dict(meaning)
     for node in walk(expr):
         if node in known:
             continue

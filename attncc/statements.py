@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from .evaluate import Array, Environment, evaluate
 from .first_query import first_query
-from .ir import Expr, Keep, Let, Load, Score, Symbol, Type, Variant, apply, needs, reads, symbol
+from .ir import Expr, Keep, Let, Load, Score, Symbol, Type, Variant, apply, needs, reads, root_of, symbol
 
 # The built-in that indexes an axis with the tag, where there is only one.
 AXIS_INDEX = {"batch": "b", "head": "h", "kv_head": "kv_h"}
@@ -31,7 +31,7 @@ def mask_alone(variant: Variant) -> Variant:
 def by_input(variant: Variant) -> dict[str, Variant]:
     """For each input the variant with those of its keep and score lines that read it, themselves or through lets."""
     lines: tuple[Keep | Score, ...] = (*variant.keeps, *variant.scores)
-    read = [(line, reads(variant, _value(line))) for line in lines]
+    read = [(line, reads(variant, root_of(line))) for line in lines]
     return {
         item.name: _with_lines(variant, [line for line, names in read if item.name in names]) for item in variant.inputs
     }
@@ -39,7 +39,7 @@ def by_input(variant: Variant) -> dict[str, Variant]:
 
 def _with_lines(variant: Variant, lines: Sequence[Keep | Score]) -> Variant:
     """With these keep and score lines alone, the lets that they read, and the inputs that all of that reads."""
-    roots = [_value(line) for line in lines]
+    roots = [root_of(line) for line in lines]
     wanted = {id(line) for line in (*lines, *needs(variant, *roots))}
     scale = variant.scale if "scale" in reads(variant, *roots) else None
     names = reads(variant, *roots, *filter(None, (scale, variant.dropout))) | {variant.sink}
@@ -49,10 +49,6 @@ def _with_lines(variant: Variant, lines: Sequence[Keep | Score]) -> Variant:
         inputs=tuple(item for item in variant.inputs if item.name in names),
         scale=scale,
     )
-
-
-def _value(line: Keep | Score) -> Expr:
-    return line.condition if isinstance(line, Keep) else line.value
 
 
 def scored(variant: Variant, environment: Environment, score: Array) -> Array:

@@ -43,6 +43,7 @@ BY_HAND: dict[str, list[tuple[str, str]]] = {
     "A001_list_in_an_expression": [("let slopes =", "const slopes: float[2] =")],
     "A001_index_of_an_index": [("bias[h][q_idx]", "bias[h, q_idx]")],
     "A008_value_below_an_input": [("x = table", "let x = table")],
+    "A002_lengths_without_a_first": [("lengths ..8192", "lengths 1..8192")],
     "A002_typographic_characters": [("'softmax'", "softmax")],
     "A003_argument_by_name": [("width=3", "3"), ("right = 3", "3")],
     "A003_range_with_a_begin": [("2 * i for i in range(1, 9)", "2 * (i + 1) for i in range(8)")],

@@ -16,6 +16,7 @@ from ..ir import Variant
 from ..problem import Problem, Sequence
 from ..problem.arrays import environment
 from ..problem.facts import KERNEL_DTYPES
+from ..runtime.cuda.timing import copies_beyond_cache
 from ..statements import effective_scale
 from .flex_text import FlexText, flex_text
 
@@ -27,8 +28,6 @@ Tensors = tuple[Tensor, Tensor, Tensor]
 PASSES = ("forward", "backward", "both")
 DTYPES = ("fp16", "bf16", "fp32")
 
-_L2_FILLS = 2  # how often the operands of all copies fill the L2 cache
-_MOST_COPIES = 16
 _PAIRS = 2**24  # that a mask is evaluated for at a time
 
 
@@ -162,5 +161,4 @@ class Arrays:
 def copies_needed(operand_bytes: int, device: str) -> int:
     if device == "cpu":
         return 1
-    wanted = _L2_FILLS * torch.cuda.get_device_properties().L2_cache_size
-    return int(min(-(-wanted // operand_bytes), _MOST_COPIES))
+    return copies_beyond_cache(operand_bytes, torch.cuda.get_device_properties().L2_cache_size)

@@ -6,11 +6,12 @@ import platform
 import subprocess
 import sys
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from ..version import installed
 
 _PACKAGES = (
     "attncc", "torch", "triton", "cupy-cuda12x", "cupy-cuda13x", "nvidia-cuda-nvrtc", "flash-attn-4", "numpy",
@@ -30,16 +31,9 @@ def environment() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {name: installed(name) for name in _PACKAGES},
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def output(*command: str, folder: Path | None = None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -69,7 +70,9 @@ _OPTIONS = {
 }
 
 
-_WITHOUT_A_GPU = "tune, bench and `--device cuda` want one; run, show, explain, check and build work without"
+_WITHOUT_A_GPU = (
+    "tune, bench, `explain --measure` and `--device cuda` want one; run, show, explain, check and build work without"
+)
 
 
 def on_the_command_line(found: Diagnostic) -> Diagnostic:
@@ -100,16 +103,28 @@ def check_element_types(variant: Variant, given: Mapping[str, Any]) -> None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Writes beside the file and renames, so that an interruption leaves the old or the new text, whole."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    """Writes beside the file and renames, so that an interruption leaves the old or the new text, whole. Of a link the
+    file changes that it leads to."""
+    check_replaceable(path)
+    own = path.resolve()
+    draft = own.with_name(f".{own.name}.{os.getpid()}")
     with writing(path):
         try:
             draft.write_text(text, encoding="utf-8")
-            if path.exists():
-                draft.chmod(path.stat().st_mode)
-            draft.replace(path)
+            if own.exists():
+                draft.chmod(own.stat().st_mode)
+            draft.replace(own)
         finally:
             draft.unlink(missing_ok=True)
+
+
+def check_replaceable(path: Path) -> None:
+    """A usage error where the file can't be replaced, or is read-only, for which a rename wouldn't care."""
+    own = path.resolve()
+    with writing(path):
+        for place in (own.parent, own):
+            if place.exists() and not os.access(place, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import click
 from ..diagnostics import AttnccError, Diagnostic
 from ..quoting import json_text, printable
 from .console import as_json, progress, rich_console, wrapped
-from .files import check_element_types, load_specification, replace_text, writing
+from .files import check_element_types, check_replaceable, load_specification, replace_text, writing
 from .here import pass_here, target_here
 from .interrupts import Interrupted
 from .options import (
@@ -32,6 +32,7 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..compiler import Specification
+    from ..ir import Variant
     from ..tune.candidates import TunedKernel
     from ..tune.log import Log
     from ..tune.machine import Machine
@@ -47,7 +48,7 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|min|h)?", str(value))
+        found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(s|m|min|h)?", str(value))
         if found is None or float(found[1]) == 0:
             self.fail(f"{value!r}: write a time as in 60s, or 2m", param, ctx)
         return float(found[1]) * _UNITS[found[2] or ""]
@@ -61,7 +62,7 @@ class LengthRange(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
         from ..ir import MAX_LENGTH
 
-        found = re.fullmatch(r"(\d{1,10})\.\.(\d{1,10})?", str(value))
+        found = re.fullmatch(r"([0-9]{1,10})\.\.([0-9]{1,10})?", str(value))
         first, last = (0, 0) if found is None else (int(found[1]), int(found[2] or MAX_LENGTH))
         if not 0 < first <= last <= MAX_LENGTH:
             self.fail(f"{value!r}: write a range as in 1024..8192", param, ctx)
@@ -113,12 +114,20 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
     attncc tune mine.attn --pass backward --budget 2m
     attncc tune mine.attn --dry-run --q-len 1 --kv-len 8192 --kv-heads 8
     """
+    if not dry_run:
+        check_replaceable(file)  # before a minute goes by
     session = _session(file, given)
     interrupted = _run(session, given["budget"])
-    _print(session)
-    written = not dry_run and _write(file, session)
+    if why := session.log.trouble:
+        click.echo(f"note: the log {session.log.path} lacks what came last: {why}", err=True)
+    try:
+        _print(session)
+    finally:  # a pipe that nobody reads any more doesn't cost what was found
+        written = not dry_run and _write(file, session, given)
     if not as_json():
         _say_the_end(file, session, written=written, interrupted=interrupted)
+    for note in _notes(file, session.kernel, given) if written else ():
+        click.echo(wrapped(f"note: {note}"), err=True)
     _report_wrong(session)
     if interrupted:
         raise Interrupted
@@ -205,15 +214,12 @@ def _identity(tuned: TunedKernel, work: Work, machine: Machine, given: Mapping[s
     """What two runs must share for one to go on from the other."""
     import numpy as np
 
-    from ..schedule.plan_json import to_json
-
     environment = machine.environment()
     arrays = {
         name: hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest() for name, value in work.given.items()
     }
-    variant = json_text(to_json(replace(work.variant, documentation="")))
     return {
-        "variant": hashlib.sha256(variant.encode()).hexdigest(),
+        "variant": _meaning(work.variant),
         "schedule": None if tuned.held is None else dict(tuned.held.settings),
         "build": asdict(tuned.build),
         "problem": asdict(work.problem),
@@ -222,6 +228,13 @@ def _identity(tuned: TunedKernel, work: Work, machine: Machine, given: Mapping[s
         "cold": given["cold"],
         **{name: environment.get(name) for name in ("device", "nvrtc", "attncc")},
     }
+
+
+def _meaning(variant: Variant) -> str:
+    """A hash that is the same for the same variant."""
+    from ..schedule.plan_json import to_json
+
+    return hashlib.sha256(json_text(to_json(replace(variant, documentation=""))).encode()).hexdigest()
 
 
 # -------------------------------------------------------------------- the run
@@ -270,16 +283,57 @@ def _print(session: Session) -> None:
     click.echo(wrapped(f"\n{session.work.pass_name} on {session.machine.name}: {report.sentence()}"))
 
 
-def _write(file: Path, session: Session) -> bool:
-    """Whether the file changed."""
+def _write(file: Path, session: Session, given: Mapping[str, Any]) -> bool:
+    """Whether the file changed. AttnccError A528 if someone else changed what was tuned, meanwhile."""
     from ..spec_text import read
+    from ..tune.candidates import settings_of
     from ..tune.write import written
 
     winner = session.winner
     if winner is None or winner.schedule is None:
         return False
+    if why := _changed(file, session.kernel, given):
+        raise AttnccError(
+            Diagnostic(
+                "A528",
+                f"{printable(str(file))} changed while it was tuned, and stays as it is: {why}",
+                help=f"tune it again, or write what was found: {settings_of(winner.schedule)}",
+            )
+        )
     replace_text(file, written(read(file), winner.schedule))
     return True
+
+
+def _notes(file: Path, tuned: TunedKernel, given: Mapping[str, Any]) -> Iterator[str]:
+    """What the schedule that was written is to calls that weren't tuned: it is for those of all head dims, and of all
+    numbers of rows."""
+    from ..checks import schedule_errors
+    from ..compiler import load_specification
+    from ..schedule.plan import LEAST_ROWS
+
+    _, program = load_specification(file, tuned.variant.name, given["defines"], given["allow_imports"])
+    if why := next((item.message for item in schedule_errors(program)), ""):
+        yield f"with other head dims it can't be, and attncc check says so: {why}"
+    if tuned.has_own_kernels:
+        rows = f"{LEAST_ROWS[0]} rows and more (queries times the query heads of a key head)"
+        yield f"decode calls of {rows} had kernels of their own, and run this one now; --lengths restricts it"
+
+
+def _changed(file: Path, tuned: TunedKernel, given: Mapping[str, Any]) -> str:
+    """What the file says otherwise now of the kernel that was tuned; empty if nothing. Comments and all else may be
+    other ones."""
+    from ..compiler import load_specification
+
+    try:
+        specification, _ = load_specification(file, tuned.variant.name, given["defines"], given["allow_imports"])
+    except AttnccError as error:
+        return error.diagnostics[0].message
+    now = replace(tuned, specification=specification)
+    if _meaning(now.variant) != _meaning(tuned.variant):
+        return f"the variant {tuned.variant.name} means something else"
+    if now.held != tuned.held:
+        return "it has another schedule for these calls"
+    return ""
 
 
 def _say_the_end(file: Path, session: Session, *, written: bool, interrupted: bool) -> None:
@@ -290,7 +344,7 @@ def _say_the_end(file: Path, session: Session, *, written: bool, interrupted: bo
         click.echo(wrapped(f"written to {printable(str(file))}: {line}"))
     else:
         click.echo(wrapped("the file is as it was" + (f"; without --dry-run it would get {line}" if line else "")))
-    if interrupted:
+    if not written and (interrupted or session.is_cut_short):
         click.echo("--resume goes on from here")
 
 

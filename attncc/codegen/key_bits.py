@@ -64,7 +64,7 @@ class BitPrinter:
             case RemainderBelow():
                 return self._remainder(keys)
             case Repeating(holds):
-                second = substituted(holds, _KV_IDX, apply("add", _KV_IDX, const(self._lane.side)))
+                second = substituted(holds, {_KV_IDX: apply("add", _KV_IDX, const(self._lane.side))})
                 return _REPEATED.node(BITS, lower(holds), lower(second))
 
     def _of_window(self, keys: RowsBelow | ColumnsBelow) -> Node:

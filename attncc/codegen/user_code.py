@@ -25,7 +25,7 @@ from ..analysis.score.distances import by_distance
 from ..analysis.score.score_form import NEAR_SERIES, ScoreForm, distance_form, score_form
 from ..descales import descaled, score_descale, value_descale
 from ..first_query import first_query
-from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
+from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, root_of, show, symbol
 from ..kernels.instruction_cost import LONG_TEST, looks_up_pairs, shares_tests, test_cost
 from ..kernels.registry import backward_facts, facts_of
 from ..schedule.plan import KernelPlan
@@ -339,7 +339,7 @@ class _Printer:
         return structs.make_function(head, body.lines, self._sources(statements), called=called)
 
     def _sources(self, statements: tuple[Keep, ...] | tuple[Score, ...]) -> Iterator[str]:
-        roots = [item.condition if isinstance(item, Keep) else item.value for item in statements]
+        roots = map(root_of, statements)
         wanted = {item.name for item in needs(self.variant, *roots)}
         for statement in self.variant.statements:
             if statement in statements or (isinstance(statement, Let) and statement.name in wanted):

@@ -4,11 +4,11 @@
     cp = attncc.distributed.shard(kernel, group, plan=plan)
     out = cp(q, k, v)                      # local rows; gradients by autograd
 
-Read `lengths`, `needs` (what the tile proof says), `machine`, `products`, `relays`, `head_groups`, `grouping`, `cost`,
-`tables`, `assign`, `travel`, `swaps`, `plan_data`, `planning`; then, which need torch, `row_runs`, `own_gradients`,
-`transport` (a collective); `moves`, `engines`, `peer_memory`, `peer_transport` (copies into others' memory),
-`transports`; `query_places`, `call_parts`, `lanes`, `launches`, `operator` and `sharded`. `decoding` is of caches that
-ranks share; `key_places` says what a launch may have of a sequence's keys, there and in `planning`.
+Read `lengths`, `needs` (what the tile proof says), `machine`, `products`, `relays`, `read_names`, `head_groups`,
+`grouping`, `cost`, `tables`, `assign`, `travel`, `swaps`, `plan_data`, `planning`; then, which need torch, `row_runs`,
+`own_gradients`, `transport` (a collective); `moves`, `engines`, `peer_memory`, `peer_transport` (copies into others'
+memory), `transports`; `query_places`, `call_parts`, `lanes`, `launches`, `operator` and `sharded`. `decoding` is of
+caches that ranks share; `key_places` says what a launch may have of a sequence's keys, there and in `planning`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..ir import Expr, Keep, Load, Local, Symbol, Variant
+from ..ir import Load, Symbol, Variant
 from ..problem.inputs import merges
+from .read_names import read_names
 
 _INDEX = {"head": "h", "kv_head": "kv_h"}  # what indexes axes of heads
 _NAMES = frozenset({"h", "kv_h", "num_heads", "num_kv_heads"})
@@ -19,29 +20,12 @@ def heads_apart(variant: Variant) -> bool:
     """
     if variant.dropout is not None or any(sum(axis.tag in _INDEX for axis in item.axes) > 1 for item in variant.inputs):
         return False
-    lets, seen = variant.lets, set[Expr]()
-    pending = [item.condition if isinstance(item, Keep) else item.value for item in variant.statements]
-    pending += [] if variant.scale is None else [variant.scale]
-    while pending:
-        node = pending.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, Symbol) and node.name in _NAMES:
-            return False
-        if isinstance(node, Local):
-            pending.append(lets[node.name].value)
-        pending += _without_heads(variant, node)
-    return True
 
+    def is_cut(node: Load, number: int) -> bool:
+        index, axis = node.indices[number], variant.input(node.input).axes[number]
+        return isinstance(index, Symbol) and index.name == _INDEX.get(axis.tag or "")
 
-def _without_heads(variant: Variant, node: Expr) -> Iterator[Expr]:
-    """What a node reads, without indices of axes of heads."""
-    axes = variant.input(node.input).axes if isinstance(node, Load) else ()
-    for number, child in enumerate(node.children):
-        tag = axes[number].tag if number < len(axes) else None
-        if not (isinstance(child, Symbol) and child.name == _INDEX.get(tag or "")):
-            yield child
+    return not _NAMES & read_names(variant, is_cut)
 
 
 def head_cuts(variant: Variant, *, packed: bool) -> Iterator[tuple[str, int]]:

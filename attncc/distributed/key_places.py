@@ -16,20 +16,18 @@ from ..ir import (
     Const,
     Expr,
     Input,
-    Keep,
-    Let,
     Load,
     Local,
-    Score,
-    Statement,
     Symbol,
     Type,
     Variant,
     apply,
     const,
     reads,
+    root_of,
     substituted,
     symbol,
+    with_root,
 )
 from ..operators import COMPARISONS
 
@@ -68,8 +66,7 @@ def spared_keys(variant: Variant) -> Spared | None:
     """
     if variant.dropout is not None or any(axis.tag in ("kv", "pos") for item in variant.inputs for axis in item.axes):
         return None
-    values = [item.condition if isinstance(item, Keep) else item.value for item in variant.statements]
-    read = reads(variant, *values, *([] if variant.scale is None else [variant.scale]))
+    read = reads(variant, *map(root_of, variant.statements), *([] if variant.scale is None else [variant.scale]))
     return Spared(not depends_on_place(variant), "kv_len" not in read)
 
 
@@ -126,7 +123,11 @@ def with_places(variant: Variant, turns: Turns | None) -> Variant:
     """
     first, every = (Load(Type.INT, KV_OFFSET, (symbol("b"), const(column))) for column in (0, 1))
     key, query = symbol("kv_idx"), symbol("q_pos")
-    places = {key: apply("add", key, first), query: apply("add", query, first), symbol("kv_len"): every}
+    places: dict[Expr, Expr] = {
+        key: apply("add", key, first),
+        query: apply("add", query, first),
+        symbol("kv_len"): every,
+    }
     if turns is not None:
         skipped = apply("mul", apply("floordiv", key, const(turns.rows)), const(turns.rows * (turns.ranks - 1)))
         places = {**places, key: apply("add", places[key], skipped), query: query}
@@ -134,28 +135,11 @@ def with_places(variant: Variant, turns: Turns | None) -> Variant:
     return replace(
         variant,
         inputs=(*inputs, Input(KV_OFFSET, "i32", (Axis("batch"), Axis(length=2)))),
-        statements=tuple(_moved(item, places) for item in variant.statements),
-        scale=None if variant.scale is None else _placed(variant.scale, places),
+        statements=tuple(with_root(item, substituted(root_of(item), places)) for item in variant.statements),
+        scale=None if variant.scale is None else substituted(variant.scale, places),
     )
 
 
 def _whole(item: Input) -> Input:
     axes = tuple(Axis() if axis.tag in ("kv", "pos") else axis for axis in item.axes)
     return replace(item, axes=axes, nondecreasing=False, learnable=False)
-
-
-def _moved(item: Statement, places: dict[Symbol, Expr]) -> Statement:
-    match item:
-        case Let():
-            return replace(item, value=_placed(item.value, places))
-        case Keep():
-            return replace(item, condition=_placed(item.condition, places))
-        case Score():
-            return replace(item, value=_placed(item.value, places))
-
-
-def _placed(expr: Expr, places: dict[Symbol, Expr]) -> Expr:
-    """Each in turn: what stands for kv_idx and q_pos holds neither kv_len nor the other."""
-    for old, new in places.items():
-        expr = substituted(expr, old, new)
-    return expr

@@ -16,19 +16,18 @@ from ..ir import (
     Const,
     Expr,
     Input,
-    Keep,
-    Let,
     Load,
     Local,
-    Score,
-    Statement,
     Symbol,
     Variant,
     apply,
+    root_of,
     symbol,
     walk,
+    with_root,
 )
 from ..problem.inputs import merges
+from .read_names import read_names
 
 _Q_IDX, _Q_LEN = symbol("q_idx"), symbol("q_len")
 
@@ -63,8 +62,7 @@ def launched_together(variant: Variant, *, packed: bool) -> bool:
 
 def _loads(variant: Variant) -> Iterator[Load]:
     """Of inputs along q."""
-    values = [item.condition if isinstance(item, Keep) else item.value for item in variant.statements]
-    for node in walk(*values):
+    for node in walk(*map(root_of, variant.statements)):
         if isinstance(node, Load) and q_axis(variant.input(node.input)) is not None:
             yield node
 
@@ -90,21 +88,10 @@ def why_not_placed(variant: Variant, *, packed: bool) -> str:
 
 def _names_beside_cuts(variant: Variant) -> set[str]:
     """The symbols that a variant reads, without `q_idx` where it is the index of an axis along q."""
-    lets, names, seen = variant.lets, set[str](), set[Expr]()
-    pending = [item.condition for item in variant.keeps] + [item.value for item in variant.scores]
-    pending += [] if variant.scale is None else [variant.scale]
-    while pending:
-        node = pending.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, Symbol):
-            names.add(node.name)
-        if isinstance(node, Local):
-            pending.append(lets[node.name].value)
-        place = q_axis(variant.input(node.input)) if isinstance(node, Load) else None
-        pending += [child for number, child in enumerate(node.children) if number != place or child != _Q_IDX]
-    return names
+    return read_names(
+        variant,
+        lambda node, number: number == q_axis(variant.input(node.input)) and node.indices[number] == _Q_IDX,
+    )
 
 
 def with_places(variant: Variant, *, packed: bool) -> Variant:
@@ -119,7 +106,7 @@ def with_places(variant: Variant, *, packed: bool) -> Variant:
     return replace(
         variant,
         inputs=(*inputs, place_input()),
-        statements=tuple(placed.statement(item) for item in variant.statements),
+        statements=tuple(with_root(item, placed(root_of(item))) for item in variant.statements),
         scale=None if variant.scale is None else placed(variant.scale),
     )
 
@@ -157,12 +144,3 @@ class _Placed:
             case Const() | Symbol() | Local():
                 return node
         raise TypeError(f"{type(node).__name__} stands in no variant")
-
-    def statement(self, item: Statement) -> Statement:
-        match item:
-            case Let():
-                return replace(item, value=self(item.value))
-            case Keep():
-                return replace(item, condition=self(item.condition))
-            case Score():
-                return replace(item, value=self(item.value))

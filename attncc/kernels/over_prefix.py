@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..analysis.mask.tiles import analyse
-from ..ir import Apply, Axis, Expr, Input, Keep, Let, Load, Score, Statement, Type, Variant, apply, const, symbol, walk
+from ..ir import Axis, Expr, Input, Keep, Load, Type, Variant, apply, const, root_of, substituted, symbol, with_root
 from ..schedule.plan import Build
 from ..schedule.schedule import Schedule
 from .shared_prefix import GROUP, LENGTHS, Q_LEN
@@ -23,12 +23,12 @@ def over_prefix(variant: Variant) -> Variant:
     second launch. The scale must not depend on the sequence.
     """
     meaning = _meaning()
-    statements = (_changed(item, meaning) for item in variant.statements)
+    statements = (with_root(item, substituted(root_of(item), meaning)) for item in variant.statements)
     inputs = (
         replace(item, axes=tuple(Axis(length=axis.length) for axis in item.axes), nondecreasing=False, learnable=False)
         for item in variant.inputs
     )
-    scale = None if variant.scale is None else _substituted(variant.scale, meaning)
+    scale = None if variant.scale is None else substituted(variant.scale, meaning)
     changed = replace(
         variant, inputs=(*inputs, *_ADDED), statements=tuple(statements), sink=None, scale=scale, span=None
     )
@@ -53,32 +53,6 @@ def _meaning() -> dict[Expr, Expr]:
         symbol("kv_len"): apply("add", prefix, apply("add", between, q_len)),
         symbol("num_heads"): apply("mul", symbol("num_kv_heads"), group),
     }
-
-
-def _changed(statement: Statement, meaning: dict[Expr, Expr]) -> Statement:
-    match statement:
-        case Let():
-            return replace(statement, value=_substituted(statement.value, meaning))
-        case Keep():
-            return replace(statement, condition=_substituted(statement.condition, meaning))
-        case Score():
-            return replace(statement, value=_substituted(statement.value, meaning))
-
-
-def _substituted(expr: Expr, meaning: dict[Expr, Expr]) -> Expr:
-    """All at once: what stands for a name may have other names in it."""
-    known: dict[Expr, Expr] = {}
-    for node in walk(expr):
-        below = tuple(known[child] for child in node.children)
-        if node in meaning:
-            known[node] = meaning[node]
-        elif isinstance(node, Apply) and below != node.args:
-            known[node] = Apply(node.type, node.op, below, span=node.span)
-        elif isinstance(node, Load) and below != node.indices:
-            known[node] = Load(node.type, node.input, below, span=node.span)
-        else:
-            known[node] = node
-    return known[expr]
 
 
 def _holds(variant: Variant, keep: Keep) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..ir import Expr, Keep, Statement, Variant, walk
+from ..ir import Expr, Variant, root_of, walk
 from ..semantics import builtins
 from ..source import Span
 from . import proof
@@ -124,17 +124,13 @@ def _expression(document: Document, offset: int) -> Hover | None:
     if token is None or program is None:
         return None
     at = spanned(document.source, [token])
-    nodes = [node for variant in program.variants for line in variant.statements for node in walk(_value_of(line))]
+    nodes = [node for variant in program.variants for line in variant.statements for node in walk(root_of(line))]
     holding = [node for node in nodes if _holds(node, at)]
     if not holding:
         return None
     least = min(holding, key=_width)
     assert least.span is not None
     return Hover(f"{_code(least.span.one_line)}\n\n{least.type.value}", least.span)
-
-
-def _value_of(line: Statement) -> Expr:
-    return line.condition if isinstance(line, Keep) else line.value
 
 
 def _holds(node: Expr, at: Span) -> bool:

@@ -105,7 +105,7 @@ class Reasons:
             yield "How keys are shared out among thread blocks is settled by the launch; q comes once for each part."
         elif self.plan.split_kv is None and not self.plan.is_backward and differing:
             yield "The number of splits is settled by the launch; the prediction takes what it would be in whole waves."
-        if any(row.predicted is None for row in found):
+        if {row.kernel for row in found} - {row.kernel for row in found if row.predicted is not None}:
             yield "Kernels that prepare inputs, such as min_max_table, aren't predicted."
 
     @property

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,15 +43,16 @@ class Launch:
 def find(given: Path | None) -> Path:
     """The executable. AttnccError A540 if there is none."""
     if given is not None:
-        if os.access(given, os.X_OK) and given.is_file():
+        if _is_executable(given):
             return given
-        raise AttnccError(Diagnostic("A540", f"{given} can't be run", help="give the path of ncu with --ncu"))
+        raise _cannot_run(given, "no such program")
     found = shutil.which("ncu")
     if found is not None:
         return Path(found)
     for pattern in _ELSEWHERE:
         for path in sorted(Path("/").glob(pattern[1:]), reverse=True):
-            return path
+            if _is_executable(path):
+                return path
     raise AttnccError(
         Diagnostic(
             "A540",
@@ -60,17 +63,26 @@ def find(given: Path | None) -> Path:
     )
 
 
+def _is_executable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def _cannot_run(path: object, why: str) -> AttnccError:
+    return AttnccError(Diagnostic("A540", f"{path} can't be run: {why}", help="give the path of ncu with --ncu"))
+
+
 def count(ncu: Path, job: Runs, capability: int) -> list[Launch]:
     """What each launch of a call moved, in their order.
 
-    AttnccError A541 without permission for the counters, A542 if ncu or the call fails, or a counter is missing.
+    AttnccError A540 if ncu is no program, A541 without permission for the counters, A542 if ncu or the call fails, or a
+    counter is missing.
     """
     quantities = asked(capability)
     text, said, status = _counted(ncu, job, quantities)
     if _unknown(said, quantities):
         quantities = asked(capability, optional=False)
         text, said, status = _counted(ncu, job, quantities)
-    rows, unknown = list(_rows(text)), _unknown(said, quantities)
+    rows, unknown = _rows(text), _unknown(said, quantities)
     if status or not rows or unknown:
         raise _failed(said, status, unknown)
     return _launches(rows, quantities, said)
@@ -98,26 +110,37 @@ def _unknown(said: str, quantities: Sequence[Quantity]) -> list[str]:
 
 
 def _run(command: list[str]) -> tuple[str, int]:
-    """What it said on both streams, and its status."""
+    """What it said on both streams, and its status. Whatever ends the wait ends the process, and that which it watches.
+    AttnccError A540 if it is no program."""
     package = Path(__file__).resolve().parent.parent.parent
     paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     try:
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, errors="replace", timeout=SECONDS, env=environment
-        )
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise _cannot_run(command[0], str(error.strerror)) from None
+    try:
+        said = "\n".join(process.communicate(timeout=SECONDS))
     except subprocess.TimeoutExpired:
         return f"it took longer than {SECONDS} s", 1
-    except OSError as error:
-        return str(error), 1
-    return f"{done.stdout}\n{done.stderr}", done.returncode
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    return said, process.returncode
 
 
-def _rows(text: str) -> Iterator[dict[str, str]]:
-    """Of the table, which stands behind lines that begin with ==."""
+def _rows(text: str) -> list[dict[str, str]]:
+    """Of the table, which stands behind lines that begin with ==. None of what is no table."""
     lines = text.splitlines()
     start = next((number for number, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-    return csv.DictReader(line for line in lines[start:] if line.startswith('"'))
+    try:
+        return list(csv.DictReader(line for line in lines[start:] if line.startswith('"')))
+    except csv.Error:
+        return []
 
 
 def _launches(rows: Sequence[dict[str, str]], quantities: Sequence[Quantity], said: str) -> list[Launch]:
@@ -139,11 +162,12 @@ def _launches(rows: Sequence[dict[str, str]], quantities: Sequence[Quantity], sa
 
 
 def _number(text: str) -> float | None:
-    """As ncu prints it: 1,234 in some locales; n/a where there is no value."""
+    """As ncu prints it: 1,234 in some locales; n/a or nan where there is no value."""
     try:
-        return float(text.replace(",", ""))
+        value = float(text.replace(",", ""))
     except ValueError:
         return None
+    return value if 0 <= value < math.inf else None
 
 
 def _forbidden() -> AttnccError:
@@ -159,14 +183,18 @@ def _forbidden() -> AttnccError:
 
 def _failed(said: str, status: int, missing: Sequence[str]) -> AttnccError:
     lines = [line for line in said.splitlines() if line.strip() and not line.startswith(("==PROF==", '"'))]
-    what = f"it has no counter {', '.join(missing)}" if missing else f"its status is {status}"
-    if not missing and not status:
-        what = "it saw no kernel"
-    return AttnccError(
-        Diagnostic(
-            "A542",
-            f"Nsight Compute counted nothing: {what}",
-            notes=tuple(lines[-_MOST_LINES:]),
-            help="attncc run --device cuda tells whether the call itself runs; `ncu --query-metrics` lists counters",
+    help_ = "attncc run --device cuda tells whether the call itself runs; `ncu --query-metrics` lists counters"
+    if option := re.search(r"unrecogni[sz]ed option '?(--[\w-]+)", said):
+        what, help_ = (
+            f"it doesn't know the option {option[1]}",
+            "install a newer Nsight Compute, or name one with --ncu",
         )
+    elif missing:
+        what = f"it has no counter {', '.join(missing)}"
+    elif status < 0:
+        what = f"it was ended by {signal.strsignal(-status) or f'signal {-status}'}"
+    else:
+        what = f"its status is {status}" if status else "it saw no kernel"
+    return AttnccError(
+        Diagnostic("A542", f"Nsight Compute counted nothing: {what}", notes=tuple(lines[-_MOST_LINES:]), help=help_)
     )

@@ -32,6 +32,7 @@ from ..ir import (
     Type,
     Variant,
     apply,
+    root_of,
     walk,
 )
 from ..operators import OPERATORS
@@ -117,7 +118,7 @@ def _check_variant(variant: Variant, symbols: Collection[str]) -> None:
     arrays = {item.name: (item.type, len(item.axes)) for item in variant.inputs}
     lets: dict[str, Type] = {}
     for statement in variant.statements:
-        value = statement.condition if isinstance(statement, Keep) else statement.value
+        value = root_of(statement)
         _check_value(value, symbols, arrays, lets)
         if isinstance(statement, Let):
             lets[statement.name] = value.type

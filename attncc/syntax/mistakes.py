@@ -69,7 +69,8 @@ def _stray(trouble: Trouble) -> Mistake | None:
     advice = "write a blank" if char.isspace() else "remove it"
     advice = "names are made of the letters a to z, A to Z, digits and `_`" if char.isalpha() else advice
     what = "this string has no closing quote" if char == '"' else f"{_character(char)} has no meaning here"
-    help_ = STRAY_HELP.get(char, advice)
+    no_first = char == "." and "LENGTHS" in trouble.expected
+    help_ = "write the first length too, as in `1..8192`" if no_first else STRAY_HELP.get(char, advice)
     diagnostic = Diagnostic("A002", what, trouble.at, help=help_, edit=_stray_edit(trouble.at, help_))
     return Mistake(diagnostic, ((), ("NAME",), ("STAR",), ("STRING",)))
 

@@ -14,7 +14,7 @@ from ..kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from ..kernels.registry import find
 from ..runtime.store.store import Configuration
 from ..schedule.choice import KNOBS, TILE_KNOBS, Choice, Value
-from ..schedule.plan import KEY_PASSES, TILES_2D_PASSES, Build, KernelPlan
+from ..schedule.plan import KEY_PASSES, OWN_KERNELS, TILES_2D_PASSES, Build, KernelPlan
 from ..schedule.schedule import Schedule
 
 NAME = "tuned"  # of a schedule that wasn't there
@@ -47,6 +47,13 @@ class TunedKernel:
         none for the range that is tuned."""
         build = self.build
         return self.specification.schedule(build.pass_name, build.target, build.lengths)
+
+    @property
+    def has_own_kernels(self) -> bool:
+        """Whether some decode calls run others than this one, which a schedule that sets anything takes from them."""
+        configurations = (self.configuration._replace(**own._asdict()) for own in OWN_KERNELS)
+        found = (self.specification.candidates(item, self.build.target) for item in configurations)
+        return self.build.pass_name == "decode" and any(found)
 
     def candidates(self, schedule: Schedule | None) -> Candidates:
         """The plans that the kernel may have by a schedule."""

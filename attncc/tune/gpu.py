@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from importlib import metadata
 from itertools import cycle
 from typing import Any
 
@@ -17,16 +16,15 @@ from ..compiler import CompiledStore, Specification
 from ..diagnostics import AttnccError, Diagnostic
 from ..runtime.cuda import nvrtc
 from ..runtime.cuda.driver import Device, driver
-from ..runtime.cuda.timing import CuPyStopwatch, Launch, Windows
-from ..runtime.frameworks.transfer import ABSENT, to_gpu, to_host
+from ..runtime.cuda.timing import CuPyStopwatch, Launch, Windows, copies_beyond_cache
+from ..runtime.frameworks.transfer import ABSENT, to_gpu, to_host, usable_cupy
 from ..runtime.kernel import Kernel
 from ..runtime.store.store import Configuration
 from ..schedule.plan import UNCLUSTERED, OwnKernel
-from ..version import __version__
+from ..version import __version__, installed
 from .candidates import TunedKernel
 from .work import Work
 
-L2_FILLS, MOST_COPIES = 2, 16  # how often the operands of all copies fill the L2 cache
 _PACKAGES = ("cupy-cuda12x", "cupy-cuda13x", "torch", "numpy")
 
 Array = Any  # of CuPy or torch
@@ -35,8 +33,8 @@ Array = Any  # of CuPy or torch
 class Gpu:
     """One GPU. `cold`: each call takes other arrays, so many that none are still in the L2 cache.
 
-    AttnccError A503 without a GPU, A517 without CuPy; A525 for e4m3 without a torch that can use the GPU: CuPy has no
-    such arrays.
+    AttnccError A503 without a GPU, A517 without a CuPy that can use it; A525 for e4m3 without a torch that can: CuPy
+    has no such arrays.
     """
 
     def __init__(self, work: Work, tuned: TunedKernel, *, cold: bool = False) -> None:
@@ -66,7 +64,7 @@ class Gpu:
             "driver, power limit, SM clock limit": _smi("driver_version,power.limit,clocks.max.sm"),
             "nvrtc": nvrtc.version(),
             "attncc": __version__,
-            "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+            "packages": {name: version for name in _PACKAGES if (version := installed(name))},
         }
 
     # ------------------------------------------------------------ time
@@ -131,9 +129,9 @@ class Gpu:
         first = self._operands(self._work, self._inputs)
         if not self._cold:
             return [first]
-        wanted = -(-L2_FILLS * self.device.l2_bytes // sum(item.nbytes for item in first if item is not None))
-        more = range(min(wanted, MOST_COPIES) - 1)
-        return [first, *(self._operands(self._work, self._inputs) for _ in more)]
+        operand_bytes = sum(item.nbytes for item in first if item is not None)
+        more = copies_beyond_cache(operand_bytes, self.device.l2_bytes) - 1
+        return [first, *(self._operands(self._work, self._inputs) for _ in range(more))]
 
     def _operands(self, work: Work, inputs: Mapping[str, Array]) -> tuple[Array, ...]:
         """q, k and v; of a backward pass dout, q, k, v, out and lse."""
@@ -162,6 +160,9 @@ class Gpu:
 
 class CuPyArrays:
     """Arrays of CuPy, on its current stream."""
+
+    def __init__(self) -> None:
+        usable_cupy()  # before anything is compiled
 
     def to_gpu(self, array: NDArray[Any]) -> Array:
         return to_gpu(array)
@@ -221,10 +222,3 @@ def _smi(fields: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

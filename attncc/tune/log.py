@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +20,7 @@ from .log_records import is_whole
 from .race import Block, Board
 
 FORMAT = 1
+_BEGIN = b'{"what": "begun"'
 _SHOWN = 120  # characters of a record, in errors
 
 Record = dict[str, Any]
@@ -26,28 +28,35 @@ Record = dict[str, Any]
 
 @dataclass
 class Log:
-    """Of one run. `identity` is what another run must share to go on from it; `records` what earlier ones wrote."""
+    """Of one run, which holds the file's lock. `identity` is what another run must share to go on from it; `records`
+    what earlier ones wrote; `trouble` why lines are missing, if any are."""
 
     path: Path
     identity: Mapping[str, Any]
+    _file: IO[str] | None
     records: list[Record] = field(default_factory=list)
-    _file: IO[str] | None = None
+    trouble: str = ""
 
     @classmethod
     def begin(cls, path: Path, identity: Mapping[str, Any], more: Mapping[str, Any]) -> Log:
-        """A new one, in place of what is there. OSError where it can't be written."""
+        """A new one, in place of an older one. OSError where it can't be written; AttnccError A526 if another run
+        writes it, A527 for a file that is no log."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-        log = cls(path, identity)
-        log.write("begun", format=FORMAT, identity=_plain(identity), **more)
+        if path.exists() and not _may_be_replaced(path):
+            raise _is_no_log(path)
+        file = _opened(path)
+        file.truncate(0)
+        log = cls(path, identity, file)
+        log._put("begun", format=FORMAT, identity=_plain(identity), **more)
         return log
 
     @classmethod
     def resume(cls, path: Path, identity: Mapping[str, Any]) -> Log:
-        """What is there, to be continued. AttnccError A524 if nothing is, if it is damaged, or of something else."""
+        """What is there, to be continued. AttnccError A524 if nothing is, if it is damaged, or of something else; A526
+        if another run writes it."""
         records = list(_read(path))
-        if not records or records[0].get("what") != "begun" or records[0].get("format") != FORMAT:
-            raise _cannot(path, "there is none of an earlier run")
+        if not _begins(records):
+            raise _cannot(path, "it doesn't begin as the log of a run does")
         if damaged := [record for record in records if not is_whole(record)]:
             shown = json.dumps(damaged[0])
             raise _cannot(path, "it is damaged", f"this record lacks something: {shown[:_SHOWN]}")
@@ -56,19 +65,30 @@ class Log:
         if differs:
             notes = (f"{name}: {kept.get(name)} there, {wanted.get(name)} now" for name in differs)
             raise _cannot(path, "it is of another run", *notes)
-        return cls(path, identity, records)
+        file = _opened(path)
+        file.write("\n")  # ends a line that was cut off
+        return cls(path, identity, file, records)
 
     def write(self, what: str, **fields: Any) -> None:
+        """If it fails, `trouble` says why, and the run goes on without a log: what it finds still counts."""
+        if self.trouble:
+            return
+        try:
+            self._put(what, **fields)
+        except OSError as error:
+            self.trouble = str(error.strerror)
+            self.close()
+
+    def _put(self, what: str, **fields: Any) -> None:
         if self._file is None:
-            self._file = self.path.open("a", encoding="utf-8")
-            if self.records:
-                self._file.write("\n")  # ends a line that was cut off
+            self._file = _opened(self.path)
         self._file.write(json.dumps({"what": what, **fields}) + "\n")
         self._file.flush()
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # `write` has told
+                self._file.close()
             self._file = None
 
     def check_names(self, known: Collection[str]) -> None:
@@ -105,11 +125,19 @@ def _plain(identity: Mapping[str, Any]) -> Record:
     return plain
 
 
+def _begins(records: Sequence[Record]) -> bool:
+    """Whether these are the records of a log."""
+    return bool(records) and records[0].get("what") == "begun" and records[0].get("format") == FORMAT
+
+
 def _read(path: Path) -> Iterator[Record]:
+    """AttnccError A524 if it can't be read."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return
+    except FileNotFoundError:
+        raise _cannot(path, "there is none of an earlier run") from None
+    except OSError as error:
+        raise _cannot(path, f"it can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise _cannot(path, "it isn't text") from None
     for line in lines:
@@ -119,6 +147,40 @@ def _read(path: Path) -> Iterator[Record]:
             continue
         if isinstance(record, dict) and "what" in record:
             yield record
+
+
+def _may_be_replaced(path: Path) -> bool:
+    """Whether it is a log, of any version of attncc, or empty: anything else may be precious."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        begin = file.read(len(_BEGIN))
+    return begin in (b"", _BEGIN)
+
+
+def _opened(path: Path) -> IO[str]:
+    """The file, for lines to be added, and locked. OSError; AttnccError A526 if another process has the lock."""
+    file = path.open("a", encoding="utf-8")
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise _is_in_use(path) from None
+    except (ImportError, OSError):  # Windows and some file systems have no such locks
+        pass
+    return file
+
+
+def _is_no_log(path: Path) -> AttnccError:
+    help_ = "name another file with --log"
+    return AttnccError(Diagnostic("A527", f"{path} is no log of attncc tune: it isn't overwritten", help=help_))
+
+
+def _is_in_use(path: Path) -> AttnccError:
+    help_ = "wait until it ends: two runs on one GPU disturb each other's times"
+    return AttnccError(Diagnostic("A526", f"another attncc tune is at work on the same: it writes {path}", help=help_))
 
 
 def _cannot(path: Path, why: str, *notes: str) -> AttnccError:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..schedule.choice import KNOBS
+from .race import HELD
 
 Test = Callable[[Any], bool]
 
@@ -14,7 +15,9 @@ Test = Callable[[Any], bool]
 def is_whole(record: Mapping[str, Any]) -> bool:
     """Whether a record has all that is read of its kind. Of kinds that nobody reads, nothing is asked."""
     fields = _FIELDS.get(str(record["what"]), {})
-    return all(name in record and test(record[name]) for name, test in fields.items())
+    if not all(name in record and test(record[name]) for name, test in fields.items()):
+        return False
+    return record["what"] != "compiled" or record["settings"] is not None or record["name"] == HELD
 
 
 def _is(*kinds: type) -> Test:
@@ -22,7 +25,8 @@ def _is(*kinds: type) -> Test:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    """A finite float; JSON has integers that no float holds."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def _are(test: Test, count: int) -> Test:

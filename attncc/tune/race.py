@@ -26,7 +26,7 @@ WINDOW_MS = 20.0  # of launches that are timed
 SETTLE_MS = 10.0  # of the same launches before them, which settle the clock
 WARM_S = 0.2  # until the clock is steady
 GLANCE = 2  # blocks of each candidate, after which those go that lose by OBVIOUS in both
-RUNGS = 5, 10, 20  # blocks of each candidate that is left; after each rung at most half as many are left
+ROUNDS = 5, 10, 20  # blocks of each candidate that is left; after each round at most half as many are left
 LOOKS = 15, 30, 60  # blocks of the two at the end; after each the matter may be settled
 SURE = 0.999  # confidence of a win
 LEAST_WIN = 0.005  # share of the time that a win must save: less isn't worth a line in a file
@@ -141,10 +141,10 @@ class Timer:
 def halve(timer: Timer, board: Board, names: Sequence[str], seed: int = 0) -> list[str]:
     """Those that are left, the fastest first. Blocks that `board` has count. It ends early where time does."""
     left, most, order = list(names), len(names), random.Random(seed)
-    if _climb(timer, board, left, GLANCE, order):
+    if _take_blocks(timer, board, left, GLANCE, order):
         left = _not_hopeless(board, left)
-    for rung in RUNGS:
-        if not _climb(timer, board, left, rung, order):
+    for blocks in ROUNDS:
+        if not _take_blocks(timer, board, left, blocks, order):
             break
         most = (most + 1) // 2
         left = _left(board, left)[:most]
@@ -153,9 +153,9 @@ def halve(timer: Timer, board: Board, names: Sequence[str], seed: int = 0) -> li
     return ranked(board, left)
 
 
-def _climb(timer: Timer, board: Board, names: Sequence[str], rung: int, order: random.Random) -> bool:
+def _take_blocks(timer: Timer, board: Board, names: Sequence[str], blocks: int, order: random.Random) -> bool:
     """Takes blocks until each has so many; False if time ran out."""
-    while lacking := [name for name in names if len(board.raced.get(name, ())) < rung]:
+    while lacking := [name for name in names if len(board.raced.get(name, ())) < blocks]:
         before: float | None = None
         for name in order.sample(lacking, len(lacking)):
             if not timer.has_time_for(name):
@@ -223,7 +223,7 @@ def judge(board: Board, name: str, confidence: float = SURE) -> Verdict:
     if len(found) < LOOKS[0]:
         ratios = board.ratios(name)
         low, high = min(ratios), max(ratios)
-        wins = len(ratios) >= RUNGS[0] and 1 - high > OBVIOUS
+        wins = len(ratios) >= ROUNDS[0] and 1 - high > OBVIOUS
         return Verdict(name, wins, 1 - statistics.median(ratios), (1 - high, 1 - low), floor)
     low, high = median_interval(found, confidence)
     return Verdict(name, 1 - high > floor, 1 - statistics.median(found), (1 - high, 1 - low), floor)

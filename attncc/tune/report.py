@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..schedule.plan import FRAGMENT
 from .candidates import settings_of
+from .compiling import LATE
 from .race import HELD
 from .session import Session
 from .trial import Trial
@@ -35,7 +36,7 @@ class Report:
     def ratio(self, trial: Trial) -> float | None:
         """How often as long as what the file has."""
         board = self._session.board
-        if self._is_anchor(trial):
+        if self._is_baseline(trial):
             return None if board.held_milliseconds is None else 1.0
         return board.ratio(trial.name) if board.ratios(trial.name) else None
 
@@ -45,7 +46,7 @@ class Report:
         held = board.held_milliseconds
         if ratio is None or held is None:
             return None
-        low, high = (1.0, 1.0) if self._is_anchor(trial) else board.interval(trial.name)
+        low, high = (1.0, 1.0) if self._is_baseline(trial) else board.interval(trial.name)
         return ratio * held, (high - low) / 2 * held
 
     def share_of_roofline(self, trial: Trial) -> float | None:
@@ -54,9 +55,9 @@ class Report:
             return None
         return session.model.roofline_seconds(trial.plan) * 1e3 / found[0]
 
-    def _is_anchor(self, trial: Trial) -> bool:
+    def _is_baseline(self, trial: Trial) -> bool:
         session = self._session
-        return trial.name == (HELD if session.held is not None else session.anchor)
+        return trial.name == (HELD if session.held is not None else session.baseline)
 
     # ------------------------------------------------------------ words
 
@@ -73,10 +74,15 @@ class Report:
         """What is to be done, and how sure that is."""
         verdict, winner = self._session.verdict, self._session.winner
         if verdict is None:
-            return "nothing was timed to the end"
+            others = [trial for trial in self._session.trials.values() if trial.name != HELD]
+            if all(trial.trouble and trial.trouble != LATE for trial in others):
+                return "what the file has stays: no other schedule is worth timing, as the table says"
+            return "the time was too short: nothing was timed to the end"
         low, high = verdict.interval
         if winner is None:
             best = self._session.trials[verdict.name].tiles
+            if low > verdict.floor:
+                return f"what the file has stays; {best} may save {verdict.gain:.1%}: too few windows tell"
             saves = f"saves {verdict.gain:.1%}" if verdict.gain > 0 else f"takes {-verdict.gain:.1%} longer"
             return (
                 f"what the file has stays; the best other, {best}, {saves} (it saves {low:.1%} to {high:.1%}), "

@@ -57,10 +57,14 @@ class Session:
 
     def run(self) -> None:
         """All of it. AttnccError A521 if no candidate can be."""
-        self._plan()
-        if not self._recall_verdict():
-            self._compile(list(self.trials.values()), COMPILING)
-            self._race()
+        try:
+            self._plan()
+            if not self._recall_verdict():
+                self._compile(list(self.trials.values()), COMPILING)
+                self._race()
+        except AttnccError:
+            self.log.close()
+            raise
         self.conclude()
 
     def _recall_verdict(self) -> bool:
@@ -76,12 +80,12 @@ class Session:
         interruption, whenever that came; without `timing` it takes no more windows."""
         if self.verdict is None and self.trials:
             self.verdict = self._concluded(timing)
-            if self.verdict is not None and timing and not self._cut_short:
+            if self.verdict is not None and timing and not self.is_cut_short:
                 self.log.write("verdict", **vars(self.verdict), bits_differ=self.bits_differ)
         self.log.close()
 
     @property
-    def _cut_short(self) -> bool:
+    def is_cut_short(self) -> bool:
         """Whether more time could change the verdict."""
         late = any(trial.trouble == LATE for trial in self.trials.values())
         return late or self._ran_out
@@ -102,7 +106,7 @@ class Session:
 
     def _instead_of_none(self) -> Verdict | None:
         """What the file has can't be: what the others were timed against takes its place, if it is right."""
-        return Verdict(self.anchor, True, 0.0, (0.0, 0.0), 0.0) if self._is_right(self.anchor) else None
+        return Verdict(self.baseline, True, 0.0, (0.0, 0.0), 0.0) if self._is_right(self.baseline) else None
 
     # ------------------------------------------------------------ results
 
@@ -113,7 +117,7 @@ class Session:
         return None if found is None or (found.trouble and not found.spills) else found
 
     @property
-    def anchor(self) -> str:
+    def baseline(self) -> str:
         """The trial that all others are timed against."""
         return HELD if self.held is not None else next(item.name for item in self.trials.values() if self._runs(item))
 
@@ -193,9 +197,10 @@ class Session:
             first, *_ = [*halve(timer, self.board, names, self.work.seed), HELD]
             self._ran_out = not timer.has_time_for(HELD)
             if first == HELD or self.board.ratio(first) >= 1:
-                first = self.anchor
+                first = self.baseline
             names = [] if self._ran_out else self._fresh(timer, first)
-            names += [first] * (bool(names) and first != self.anchor)
+            if names and first != self.baseline:
+                names.append(first)  # it meets the new ones
 
     def _fresh(self, timer: Timer, name: str) -> list[str]:
         """Compiles and loads what wasn't tried: what stands beside a trial, else the others with its warps, else what
@@ -221,9 +226,9 @@ class Session:
         launches = self._launches(name for name in self.trials)
         if not launches:
             raise _nothing(trial.trouble for trial in self.trials.values())
-        anchor = self.anchor
-        launches[HELD] = launches.pop(anchor)
-        launches[TWIN] = self.machine.launch(self.kernel.with_schedule(self.trials[anchor].schedule))
+        baseline = self.baseline
+        launches[HELD] = launches.pop(baseline)
+        launches[TWIN] = self.machine.launch(self.kernel.with_schedule(self.trials[baseline].schedule))
         return Timer(self.machine, launches, self._until(RACING), self._tick)
 
     def _until(self, share: float) -> float:
@@ -284,7 +289,7 @@ class Session:
 
     @property
     def _oracle(self) -> Oracle:
-        plan = self.trials[self.anchor].plan
+        plan = self.trials[self.baseline].plan
         return Oracle(self.work.smaller(None if plan is None else plan.grid_2d))
 
 

@@ -169,7 +169,7 @@ class KeySets:
 
     def _written(self, expr: Expr) -> Expr:
         """With q_pos by its name, of which more is known: where it indexes an input, and that other lines read it."""
-        return substituted(expr, self._q_pos, symbol("q_pos"))
+        return substituted(expr, {self._q_pos: symbol("q_pos")})
 
     def _limits(self, expr: Expr) -> KeySet | None:
         if expr in self._algebra.relations:

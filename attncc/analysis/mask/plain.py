@@ -134,7 +134,8 @@ class _Aligned(Canonical):
 
 
 def _over_positions(expr: Expr, width: int) -> Expr:
+    places: dict[Expr, Expr] = {}
     for name in PLACE_SYMBOLS:
         op = "floordiv" if "row" in name else "mod"
-        expr = substituted(expr, symbol(name), apply(op, symbol(f"{name.partition('_')[0]}_idx"), const(width)))
-    return expr
+        places[symbol(name)] = apply(op, symbol(f"{name.partition('_')[0]}_idx"), const(width))
+    return substituted(expr, places)

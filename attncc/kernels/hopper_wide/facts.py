@@ -17,6 +17,7 @@ from ..pages import fits_boxes
 from ..parameters import Parameter, ints
 from ..products import Product
 from ..shared import Parts
+from ..wide_heads import WideHeads
 from .shared import (
     MULTIPLYING_WARPS,
     first_panels,
@@ -42,15 +43,10 @@ _BUSY_FOR_IDLE = 10
 _MANY_KEYS = 4096  # the fewest that both kernels were timed with at 16 rows
 
 
-class HopperWide(WarpgroupRows, Decode):
+class HopperWide(WideHeads, WarpgroupRows, Decode):
     """Of a plan of the pass `forward`."""
 
     other_registers = 32
-
-    @property
-    def cuts_heads(self) -> bool:
-        """Its loop has no registers for what is known of that."""
-        return False
 
     @property
     def template(self) -> str:
@@ -71,10 +67,6 @@ class HopperWide(WarpgroupRows, Decode):
         return fits_boxes(self.plan.block_kv, problem)
 
     # ------------------------------------------------------------ the kernel
-
-    @property
-    def shares_rows(self) -> bool:
-        return True
 
     @property
     def warp_keys(self) -> int:
@@ -116,16 +108,8 @@ class HopperWide(WarpgroupRows, Decode):
         return steps(self.plan.variant, MULTIPLYING_WARPS, 1, self.warp_keys // 8)
 
     @property
-    def warps_see_less(self) -> bool:
-        return False
-
-    @property
     def loads_by_tma(self) -> bool:
         return True
-
-    @property
-    def may_list_tiles(self) -> bool:
-        return False
 
     @property
     def first_panels(self) -> int:

@@ -4,11 +4,11 @@ them. Rows of V fall into two halves, one for each warpgroup."""
 from __future__ import annotations
 
 from math import prod
-from typing import Protocol
 
 from ...schedule.plan import Build
 from ...schedule.target import TARGETS
 from ..hopper.panels import PANEL_COLUMNS
+from ..settings import Tile
 from ..shared import Parts, shared_bytes
 
 MOST_LATENT_STAGES = 2  # as many as warpgroups: each has its own, at places that the compiler knows
@@ -17,19 +17,6 @@ _FLOAT_BYTES, _BARRIER_BYTES, _LANES = 4, 8, 32
 _BARRIERS = 6  # of a stage, besides a full one of each panel of K: full ones of V's halves and info; empty ones
 # Of the work, its tiles and its run, which all threads know (decode/merge.cu.j2), besides what is counted here.
 _KEPT_BYTES = 1024
-
-
-class Tile(Protocol):
-    """A tile of block_q x block_kv, with `stages` tiles of keys in flight."""
-
-    @property
-    def block_q(self) -> int: ...
-
-    @property
-    def block_kv(self) -> int: ...
-
-    @property
-    def stages(self) -> int: ...
 
 
 def key_panels(build: Build) -> int:

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from ...schedule.plan import KEY_PASSES, KV_BYTES, Build
+from ..settings import Tile
 from ..shared import Parts
 
 _SCALE_BYTES = 8  # 4, and what it takes to have the scales of 16 rows in 128 bytes
 _PANEL = 32  # the least columns of 8 bits that are swizzled
 STATISTICS_BYTES = {2: 8, 4: 16, 8: 16}  # of a row, by an element's; in fp32 with what lse lost by rounding
-
-
-class Tile(Protocol):
-    """A tile of block_q x block_kv with so many tiles of the inner loop in flight."""
-
-    @property
-    def block_q(self) -> int: ...
-
-    @property
-    def block_kv(self) -> int: ...
-
-    @property
-    def stages(self) -> int: ...
 
 
 def forward_parts(tile: Tile, build: Build) -> Parts:

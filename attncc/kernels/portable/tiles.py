@@ -11,11 +11,10 @@ from ...schedule.target import TARGETS
 from ..family import Asked, Family, Settings, Tiles
 from ..guess import guess
 from ..instruction_cost import Pressure, portable_pressure
-from ..settings import choice, loop_set, number
+from ..settings import FixedTile, choice, loop_set, number
 from ..shared import shared_bytes
 from .shared import forward_parts, shared_parts
-from .tables import Tiles as Tile
-from .tables import default_tiles
+from .tables import default_tile
 
 # One for each `Pressure`. For what spills even so: half the warps (forward), which may have more registers each while
 # three blocks share a multiprocessor (attend.cu.j2), or fewer registers at the cost of time (blocks that own keys).
@@ -48,55 +47,46 @@ def _saves(build: Build, place: int) -> bool:
     return place > Pressure.MUCH if build.pass_name in KEY_PASSES else place >= MOST
 
 
-def _default(build: Build, loop: str, place: int) -> Tile:
+def _default(build: Build, loop: str, place: int) -> FixedTile:
     """Where blocks own keys, low-register code alone leaves registers: its first tiles are large again."""
     owns_keys, halvings = build.pass_name in KEY_PASSES, max(place - Pressure.MUCH, 0)
     pressure = Pressure.LITTLE if owns_keys and halvings else Pressure(min(place, Pressure.MUCH))
-    tiles = default_tiles(
-        build.pass_name,
-        loop,
-        build.dtype,
-        *build.padded_head_dims,
-        build.target,
-        pressure=pressure,
-        of_cache=build.kv_dtype is not None,
-        paged=build.paged,
-    )
+    tile = default_tile(build, loop, pressure)
     if build.pass_name == "backward_dq" or halvings == 0:
-        return _shortened(tiles, "block_kv", halvings)
+        return _shortened(tile, "block_kv", halvings)
     if owns_keys:
-        return _shortened(tiles, "block_q", halvings - 1)
-    return _shortened(_with_half_the_warps(tiles), "block_kv", halvings - 1)
+        return _shortened(tile, "block_q", halvings - 1)
+    return _shortened(_with_half_the_warps(tile), "block_kv", halvings - 1)
 
 
-def _shortened(tiles: Tile, block: str, halvings: int) -> Tile:
+def _shortened(tile: FixedTile, block: str, halvings: int) -> FixedTile:
     """With a smaller block of the inner loop, in whole fragments, of two column tiles each."""
-    size = getattr(tiles, block) >> halvings
-    return replace(tiles, **{block: max(size - size % FRAGMENT, FRAGMENT)})
+    size = getattr(tile, block) >> halvings
+    return replace(tile, **{block: max(size - size % FRAGMENT, FRAGMENT)})
 
 
-def _with_half_the_warps(tiles: Tile) -> Tile:
-    return tiles if tiles.warps % 2 else replace(tiles, warps=tiles.warps // 2, block_q=tiles.block_q // 2)
+def _with_half_the_warps(tile: FixedTile) -> FixedTile:
+    return tile if tile.warps % 2 else replace(tile, warps=tile.warps // 2, block_q=tile.block_q // 2)
 
 
-def _shared_by_warps(settings: Mapping[str, Value], block: str, tiles: Tile, default: Tile) -> Tile:
+def _shared_by_warps(settings: Mapping[str, Value], block: str, tile: FixedTile, default: FixedTile) -> FixedTile:
     """A block alone gets warps that share it in whole fragments; warps alone keep their rows of it."""
     if "warps" not in settings:
-        size = getattr(tiles, block)
+        size = getattr(tile, block)
         fitting = [count for count in range(1, default.warps + 1) if size % (FRAGMENT * count) == 0]
-        return replace(tiles, warps=max(fitting, default=default.warps))
+        return replace(tile, warps=max(fitting, default=default.warps))
     warps = number(settings, "warps", default.warps)
     if block not in settings:
-        tiles = replace(tiles, **{block: warps * (getattr(default, block) // default.warps)})
-    return replace(tiles, warps=warps)
+        tile = replace(tile, **{block: warps * (getattr(default, block) // default.warps)})
+    return replace(tile, warps=warps)
 
 
-def _fitting(tiles: Tile, build: Build) -> Tile:
-    def needed(tiles: Tile) -> int:
+def _fitting(tile: FixedTile, build: Build) -> FixedTile:
+    def needed(tile: FixedTile) -> int:
         if build.kv_dtype is not None:
-            return shared_bytes(forward_parts(tiles, build))
-        return shared_bytes(shared_parts(build.pass_name, tiles, *build.padded_head_dims, build.element_bytes))
+            return shared_bytes(forward_parts(tile, build))
+        return shared_bytes(shared_parts(build.pass_name, tile, *build.padded_head_dims, build.element_bytes))
 
-    while tiles.stages > 1 and needed(tiles) > TARGETS[build.target].shared_bytes:
-        tiles = replace(tiles, stages=tiles.stages - 1)
-    return tiles
+    while tile.stages > 1 and needed(tile) > TARGETS[build.target].shared_bytes:
+        tile = replace(tile, stages=tile.stages - 1)
+    return tile

@@ -9,19 +9,15 @@ from ...problem import Problem
 from ...schedule.plan import FRAGMENT
 from ..decode.facts import Decode
 from ..shared import Parts, shared_bytes
+from ..wide_heads import WideHeads
 from .shared import key_groups, latent_stages, ring_bytes, shared_parts
 
 if TYPE_CHECKING:
     from ..instruction_cost import Steps
 
 
-class WideForward(Decode):
+class WideForward(WideHeads, Decode):
     """Of a plan of the pass `forward` or `decode`."""
-
-    @property
-    def cuts_heads(self) -> bool:
-        """Its loop has no registers for what is known of that."""
-        return False
 
     @property
     def template(self) -> str:
@@ -37,10 +33,6 @@ class WideForward(Decode):
         return f"up to {self.plan.block_q} rows (queries times the query heads of a key head)"
 
     # ------------------------------------------------------------ the kernel
-
-    @property
-    def shares_rows(self) -> bool:
-        return True
 
     @property
     def warp_rows(self) -> str:
@@ -68,15 +60,7 @@ class WideForward(Decode):
         return steps(self.plan.variant, self.plan.warps, 1, self.warp_keys // 8)
 
     @property
-    def warps_see_less(self) -> bool:
-        return False
-
-    @property
     def loads_by_tma(self) -> bool:
-        return False
-
-    @property
-    def may_list_tiles(self) -> bool:
         return False
 
     # ------------------------------------------------------------ what it takes of a multiprocessor

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Protocol
 
 from ...schedule.plan import FRAGMENT, Build
 from ...schedule.target import TARGETS
+from ..settings import Tile
 from ..shared import Parts, shared_bytes
 
 PANEL_COLUMNS = 64  # of 16 bits
@@ -14,22 +14,6 @@ MOST_LATENT_STAGES = 3
 _FLOAT_BYTES = 4
 # Of the work, its tiles and its run, which all threads know (decode/merge.cu.j2), besides what is counted here.
 _KEPT_BYTES = 1024
-
-
-class Tile(Protocol):
-    """A tile of block_q x block_kv, worked on by `warps` warps, with `stages` tiles of keys in flight."""
-
-    @property
-    def block_q(self) -> int: ...
-
-    @property
-    def block_kv(self) -> int: ...
-
-    @property
-    def warps(self) -> int: ...
-
-    @property
-    def stages(self) -> int: ...
 
 
 def panels(head_dim: int) -> int:

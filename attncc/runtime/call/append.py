@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import product
@@ -153,33 +153,61 @@ def append_fields(call: Append, problem: Problem, *, interleaved: bool, aligned:
     names = ("batch", "num_heads", "num_kv_heads", "head_dim", "value_head_dim")
     fields: dict[str, Value] = {name: getattr(problem, name) for name in names}
     fields |= {"rows": problem.q_len, "room": problem.kv_len, "interleaved": int(interleaved)}
-    rows = {name: getattr(call, name) for name in _ROWS[:-1] if getattr(call, name) is not None}
-    if call.q is not None:
-        rows["q_out"] = _result_facts(call.q)
-    strides = {name: Strides.of(facts, problem) for name, facts in rows.items()}
+    strides = _strides(call, problem)
     for name, steps in strides.items():
         fields |= steps.fields(name)
-    size = 4 if call.k_new.dtype == "float32" else 2
-    of_caches = size if kv_dtype(call.k_new, call.k_cache) is None else KV_BYTES
-    wide = aligned and all(steps.aligned(of_caches if name in _WRITTEN else size) for name, steps in strides.items())
     for name in SCALES:
         if getattr(call, name) is not None:
             fields |= scale_fields(getattr(call, name), name, problem, call.k_cache.shape[0])
-    wide &= not (problem.head_dim | problem.value_head_dim) % append_kernel.WIDE
-    if call.cos is not None:
-        positions, pairs = call.cos.shape
-        steps_of_rows = [0 if positions < 2 else facts.strides[0] for facts in (call.cos, call.sin)]
-        fields |= {"positions": positions, "pairs": pairs}
-        fields |= dict(zip(("cos_stride_row", "sin_stride_row"), steps_of_rows, strict=True))
-        # Strides of angles count elements of at least 2 bytes.
-        wide &= not any(step % append_kernel.WIDE for step in (pairs, *steps_of_rows))
-    if problem.page is not None:
-        division = Division.by(max(problem.page, 1))
-        fields |= {"page_rows": problem.page, "page_magic": division.magic, "page_shift": division.shift}
-        fields |= {"pages": call.k_cache.shape[0], "max_blocks": call.block_table.shape[1]}
+    fields |= _angle_fields(call) | _page_fields(call, problem)
+    wide = aligned and _may_be_wide(call, problem, strides)
     columns = problem.num_kv_heads * (problem.head_dim + problem.value_head_dim) + problem.num_heads * problem.head_dim
     items = columns // append_kernel.WIDE if wide else columns
     return fields | {"wide": int(wide), "parts": -(-items // append_kernel.THREADS)}
+
+
+def _strides(call: Append, problem: Problem) -> dict[str, Strides]:
+    """Of each array of rows that the call has."""
+    rows = {name: getattr(call, name) for name in _ROWS[:-1] if getattr(call, name) is not None}
+    if call.q is not None:
+        rows["q_out"] = _result_facts(call.q)
+    return {name: Strides.of(facts, problem) for name, facts in rows.items()}
+
+
+def _angle_fields(call: Append) -> dict[str, Value]:
+    if call.cos is None:
+        return {}
+    positions, pairs = call.cos.shape
+    of_cos, of_sin = _angle_strides(call)
+    return {"positions": positions, "pairs": pairs, "cos_stride_row": of_cos, "sin_stride_row": of_sin}
+
+
+def _angle_strides(call: Append) -> list[int]:
+    """In elements, of rows of `cos` and `sin`, one for each position."""
+    return [0 if call.cos.shape[0] < 2 else facts.strides[0] for facts in (call.cos, call.sin)]
+
+
+def _page_fields(call: Append, problem: Problem) -> dict[str, Value]:
+    if problem.page is None:
+        return {}
+    division = Division.by(max(problem.page, 1))
+    fields: dict[str, Value] = {"page_magic": division.magic, "page_shift": division.shift}
+    return fields | {
+        "page_rows": problem.page,
+        "pages": call.k_cache.shape[0],
+        "max_blocks": call.block_table.shape[1],
+    }
+
+
+def _may_be_wide(call: Append, problem: Problem, strides: Mapping[str, Strides]) -> bool:
+    """Whether threads may have WIDE neighbouring elements each, as far as sizes and strides tell."""
+    size = 4 if call.k_new.dtype == "float32" else 2
+    of_caches = size if kv_dtype(call.k_new, call.k_cache) is None else KV_BYTES
+    if not all(steps.aligned(of_caches if name in _WRITTEN else size) for name, steps in strides.items()):
+        return False
+    # Strides of angles count elements of at least 2 bytes.
+    angles = [] if call.cos is None else [call.cos.shape[1], *_angle_strides(call)]
+    return not any(number % append_kernel.WIDE for number in (problem.head_dim, problem.value_head_dim, *angles))
 
 
 def _result_facts(q: ArrayFacts) -> ArrayFacts:

@@ -163,7 +163,8 @@ def _checked(reply: Reply, target: str) -> Reply:
         case ["refused", log]:
             raise AttnccError(_refusal(log, target))
         case ["failed", function, version, why]:
-            raise AttnccError(Diagnostic("A902", f"{function} of NVRTC {version} failed: {why}"))
+            help_ = "compile fewer kernels at once (--jobs 1); if it stays, install NVRTC again"
+            raise AttnccError(Diagnostic("A902", f"{function} of NVRTC {version} failed: {why}", help=help_))
         case other:
             raise AssertionError(f"NVRTC's process replies {other}")
 

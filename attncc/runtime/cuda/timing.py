@@ -21,8 +21,14 @@ ROUNDS = 9
 WINDOW_MS = 60.0
 SUSTAINED_S = 0.7
 CONFIDENCE = 0.95
+_L2_FILLS, _MOST_COPIES = 2, 16  # how often the operands of all copies fill the L2 cache
 
 Launch = Callable[[], object]
+
+
+def copies_beyond_cache(operand_bytes: int, l2_bytes: int) -> int:
+    """How many copies of a call's operands take turns, so that none are still in the L2 cache."""
+    return min(-(-_L2_FILLS * l2_bytes // operand_bytes), _MOST_COPIES)
 
 
 class Sustained(NamedTuple):

@@ -139,4 +139,5 @@ def no_stream_here(stream: Any) -> AttnccError:
 
 
 def _no_stream(expected: str, came: str) -> Diagnostic:
-    return Diagnostic("A651", "`stream` can't be used", notes=(f"expected {expected}", f"came {came}"))
+    help_ = "leave it out: calls use the current stream of the arrays' framework"
+    return Diagnostic("A651", "`stream` can't be used", notes=(f"expected {expected}", f"came {came}"), help=help_)

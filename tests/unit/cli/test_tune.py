@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -106,6 +108,90 @@ def test_ctrl_c_keeps_the_log_and_resume_goes_on(path: Path, machines: Machines)
     assert "block_kv = 96" in path.read_text() and "written to" in shown
 
 
+def test_what_ctrl_c_wrote_is_not_gone_on_from(
+    path: Path, machines: Machines, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The log is of what the file had before: a run that went on from it would be refused."""
+    machines.after = 60  # enough of the race for an obvious win
+    with pytest.raises(Interrupted):
+        attncc.main(["tune", str(path), *SIZES], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "written to" in shown and "--resume" not in shown
+    assert path.read_text() == BODY + BRACES.replace("{64, 96}", "96")
+
+
+CHANGES = {
+    "mine means something else": lambda text: text.replace(">=", "<"),
+    "has another schedule": lambda text: text.replace("{64, 96}", "{64, 96, 32}"),
+    "there is no variant": lambda text: text.replace("mine", "yours"),
+    "begins nothing here": lambda text: text + "rubbish {\n",
+}
+
+
+@pytest.mark.parametrize("why", CHANGES)
+def test_a_file_that_changes_meanwhile_stays(
+    path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    _change_meanwhile(path, monkeypatch, CHANGES[why])
+    changed = CHANGES[why](path.read_text())
+    shown = " ".join(run("tune", path, *SIZES, status=1).output.split())
+    assert "error[A528]" in shown and why in shown and "write what was found: block_kv = 96" in shown
+    assert path.read_text() == changed
+
+
+def test_what_else_changes_meanwhile_stays_too(path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = "\n# Noted meanwhile.\nvariant two {\n}\n"
+    _change_meanwhile(path, monkeypatch, lambda text: "# A comment.\n" + text + more)
+    run("tune", path, *SIZES)
+    assert path.read_text() == "# A comment.\n" + BODY + BRACES.replace("{64, 96}", "96") + more
+
+
+def _change_meanwhile(path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str]) -> None:
+    """Nothing is compiled: a file's text is what counts here."""
+    monkeypatch.setattr("attncc.tune.session.Session", partial(Session, make=made(never)))
+    known = SimulatedMachine.environment
+
+    def environment(self: SimulatedMachine) -> Any:
+        if path.read_text() == BODY + BRACES:
+            path.write_text(change(path.read_text()))
+        return known(self)
+
+    monkeypatch.setattr(SimulatedMachine, "environment", environment)
+
+
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_timed(
+    path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda place, mode: place != path and allowed(place, mode))
+    shown = run("tune", path, *SIZES, status=2).output
+    assert "can't be written: Permission denied" in " ".join(shown.split())
+    assert not machines.made
+
+
+def test_a_closed_pipe_costs_the_table_alone(path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(_: Session) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("attncc.tune.session.Session", partial(Session, make=made(never)))
+    monkeypatch.setattr("attncc.cli.tune._print", closed)
+    run("tune", path, *SIZES, status=1)
+    assert path.read_text() == BODY + BRACES.replace("{64, 96}", "96")
+
+
+def test_a_link_stays_one(path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attncc.tune.session.Session", partial(Session, make=made(never)))
+    link = path.with_name("link.attn")
+    link.symlink_to(path.name)
+    run("tune", link, *SIZES)
+    assert link.is_symlink() and path.read_text() == BODY + BRACES.replace("{64, 96}", "96")
+
+
+def test_the_file_itself_is_no_log(path: Path, machines: Machines) -> None:
+    assert "error[A527]" in run("tune", path, *SIZES, "--log", path, status=1).output
+    assert path.read_text() == BODY + BRACES
+
+
 def test_nothing_to_resume(path: Path, machines: Machines) -> None:
     assert "A524" in run("tune", path, *SIZES, "--resume", "--log", path.with_suffix(".log"), status=1).output
 
@@ -124,7 +210,7 @@ def _wrong(self: SimulatedMachine, specification: Any) -> Any:
     return (out * 2,)
 
 
-@pytest.mark.parametrize("given", ["0s", "a minute", "-5", "60 s", "1e3"])
+@pytest.mark.parametrize("given", ["0s", "a minute", "-5", "60 s", "1e3", "9" * 400, "٣s"])
 def test_a_budget_is_a_time(path: Path, machines: Machines, given: str) -> None:
     assert "write a time as in 60s, or 2m" in run("tune", path, f"--budget={given}", status=2).output
 
@@ -165,6 +251,17 @@ def test_backward(path: Path, machines: Machines) -> None:
     found = json.loads(run("tune", path, *SIZES, "--pass", "backward", "--format", "json").stdout)
     assert found["pass"] == "backward" and found["verdict"]["wins"]
     assert "    block_kv = 128\n" in path.read_text()
+
+
+def test_tiles_that_other_head_dims_cannot_have(
+    path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a narrow head are written, and the command says what `attncc check` will."""
+    monkeypatch.setattr("attncc.tune.session.Session", partial(Session, make=made(never)))
+    path.write_text(BODY + BRACES.replace("{64, 96}", "{64, 128}").replace("  # keys", "  stages = 4"))
+    narrow = run("tune", path, *SIZES)
+    assert "    block_kv = 128  stages = 4\n" in path.read_text()
+    assert "with other head dims it can't be" in narrow.stderr and "shared memory" in narrow.stderr
 
 
 def test_e4m3(path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:

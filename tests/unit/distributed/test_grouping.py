@@ -37,6 +37,7 @@ def variant_of(lines: str) -> attncc.ir.Variant:
         ("let last = num_heads - 1\n    score = score * last", False),
         ("keep if h % 2 == 0 or window(20)", False),
         ("score = score + num_kv_heads", False),
+        ("let unread = h + 1", True),
         ("dropout 0.1", False),
     ],
 )

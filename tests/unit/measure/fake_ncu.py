@@ -1,11 +1,13 @@
 """A stand-in for Nsight Compute: it prints what the real one prints, and checks what it is asked.
 
 FAKE_NCU says what happens: `counts`, `forbidden`, `old` (it doesn't know the counters of TMA), `older` (nor those of
-HBM), `nothing` (no kernel is seen), `crash` (the process fails), `gap` (a counter has no value). FAKE_KERNELS: the
-kernels seen, with commas between them. It doesn't run the process.
+HBM), `oldest` (nor an option), `nothing` (no kernel is seen), `crash` (the process fails), `killed`, `gap` and `nan` (a
+counter has no value), `rubbish` (a table that is none). FAKE_KERNELS: the kernels seen, with commas between them. It
+doesn't run the process.
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -25,7 +27,8 @@ HEAD = (
 
 
 def row(number: int, kernel: str, metric: str) -> str:
-    value = "n/a" if mode == "gap" and metric.startswith("dram") else f"{1_000_000 * (number + 1):,}"
+    lost = {"gap": "n/a", "nan": "nan"}.get(mode) if metric.startswith("dram") else None
+    value = lost or f"{1_000_000 * (number + 1):,}"
     unit = "byte" if "bytes" in metric else "sector"
     return (
         f'"{number}","42","python3","127.0.0.1","{kernel}","1","7","(384, 1, 1)","(132, 1, 1)","0","9.0",'
@@ -42,6 +45,12 @@ if mode == "forbidden":
     )
 elif mode in ("old", "older") and (unknown := [item for item in metrics if "tma" in item or mode == "older"]):
     lines.append(f"==ERROR== Failed to find metric {unknown[0]}")
+elif mode == "oldest":
+    lines.append("==ERROR== unrecognised option '--print-kernel-base'. Use --help for further details.")
+elif mode == "rubbish":
+    lines += [HEAD, '"' + "x" * 200_000]
+elif mode == "killed":
+    os.kill(os.getpid(), signal.SIGSEGV)
 elif mode == "nothing":
     lines.append("==WARNING== No kernels were profiled.")
 elif mode == "crash":
@@ -52,4 +61,4 @@ else:
     lines += ["==PROF== Disconnected from process 42", HEAD]
     lines += [row(n, kernel, metric) for n, kernel in enumerate(kernels) for metric in metrics]
 log.write_text("\n".join(lines) + "\n")
-sys.exit(mode in ("forbidden", "older", "crash") or any("Failed" in line for line in lines))
+sys.exit(mode in ("forbidden", "older", "oldest", "crash") or any("Failed" in line for line in lines))

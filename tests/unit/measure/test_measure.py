@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -105,6 +106,10 @@ def test_backward(executable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("nothing", "A542", "No kernels were profiled"),
         ("crash", "A542", "error[A503]: a kernel can't be launched here"),
         ("gap", "A542", "it has no counter dram__bytes_read.sum, dram__bytes_write.sum"),
+        ("nan", "A542", "it has no counter dram__bytes_read.sum, dram__bytes_write.sum"),
+        ("oldest", "A542", "it doesn't know the option --print-kernel-base"),
+        ("killed", "A542", "it was ended by Segmentation fault"),
+        ("rubbish", "A542", "it saw no kernel"),
     ],
 )
 def test_what_can_go_wrong(executable: Path, monkeypatch: pytest.MonkeyPatch, mode: str, code: str, text: str) -> None:
@@ -117,9 +122,28 @@ def test_without_ncu(executable: Path, monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     monkeypatch.setattr(ncu, "_ELSEWHERE", ())
     assert "error[A540]: counters can't be read: Nsight Compute isn't installed" in explain(status=1).output
-    assert "error[A540]" in explain("--ncu", tmp_path / "absent", status=1).output
+    assert "absent can't be run: no such program" in explain("--ncu", tmp_path / "absent", status=1).output
     monkeypatch.setattr(ncu, "_ELSEWHERE", (str(tmp_path / "*cu"),))
     assert ncu.find(None) == executable
+
+
+def test_what_is_no_program(tmp_path: Path) -> None:
+    path = tmp_path / "ncu"
+    path.write_text("no program")
+    path.chmod(0o755)
+    with pytest.raises(AttnccError, match=r"A540.*can't be run: Exec format error"):
+        ncu._run([str(path)])
+
+
+def test_the_process_that_is_watched_ends_with_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would hold both streams, and the wait would be its own."""
+    path = tmp_path / "ncu"
+    path.write_text("#!/bin/sh\nsleep 60 &\nsleep 60\n")
+    path.chmod(0o755)
+    monkeypatch.setattr(ncu, "SECONDS", 0.1)
+    begin = time.monotonic()
+    assert ncu._run([str(path)]) == ("it took longer than 0.1 s", 1)
+    assert time.monotonic() - begin < 30
 
 
 def test_without_a_gpu(executable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +153,8 @@ def test_without_a_gpu(executable: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         raise AttnccError(_no_gpu("no NVIDIA driver is installed", ""))
 
     monkeypatch.setattr("attncc.runtime.cuda.driver.driver", none)
-    assert "error[A503]" in explain("--ncu", executable, status=1).output
+    shown = " ".join(explain("--ncu", executable, status=1).output.split())
+    assert "error[A503]" in shown and "explain --measure" in shown
 
 
 @pytest.mark.parametrize("arguments", [("--device", "h200"), ("--arch", "sm_80"), ("--kv-lens", "5,6")])
@@ -195,6 +220,15 @@ def test_reasons() -> None:
     far = [Row("k", "hbm_reads", 100, 150), Row("k", "hbm_writes", 100, 10), Row("k", "local", 0, 64)]
     told = " ".join(found.of(far))
     assert "doc 16,384" in told and "1,000 bytes" in told and "more than once" in told and "spilled" in told
+
+
+def test_only_kernels_without_a_prediction_are_said_to_have_none() -> None:
+    """Of TMA's own counter nothing is predicted, in any kernel."""
+    plan = tuned(VARIANT).candidates(None).first
+    reasons = Reasons(plan, Problem(1, 1, 1, 64, 64, 16, 16), 60 << 20, {})
+    known = [Row("k", "hbm_reads", 100, 100), Row("k", "tma", None, 64)]
+    assert not list(reasons.of(known))
+    assert "min_max_table" in " ".join(reasons.of([*known, Row("min_max_table", "hbm_reads", None, 64)]))
 
 
 def test_reasons_of_clusters_and_of_halves_of_the_cache() -> None:

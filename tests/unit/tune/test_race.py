@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attncc.tune.race import GLANCE, HELD, RUNGS, TWIN, Block, Board, Timer, confirm, halve, judge, ranked
+from attncc.tune.race import GLANCE, HELD, ROUNDS, TWIN, Block, Board, Timer, confirm, halve, judge, ranked
 from tests.unit.tune.simulated import Simulated, SimulatedGpu
 
 
@@ -51,7 +51,7 @@ def test_those_that_are_slow_for_sure_get_few_blocks() -> None:
     board, times = Board(), {HELD: 1.0, "slow": 2.0, "slower": 3.0, "good": 0.9, "better": 0.89}
     halve(timer(SimulatedGpu(1), times), board, [name for name in times if name != HELD])
     assert len(board.raced["slow"]) == len(board.raced["slower"]) == GLANCE
-    assert len(board.raced["better"]) > RUNGS[0]
+    assert len(board.raced["better"]) > ROUNDS[0]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -112,7 +112,7 @@ def test_long_launches_keep_the_time() -> None:
 
 def test_blocks_of_an_earlier_run_count() -> None:
     times = {HELD: 1.0, "a": 0.9, "b": 0.95}
-    board = Board({name: [Block(1.0, times[name], 1.0)] * RUNGS[-1] for name in "ab"})
+    board = Board({name: [Block(1.0, times[name], 1.0)] * ROUNDS[-1] for name in "ab"})
     gpu = SimulatedGpu()
     assert halve(timer(gpu, times), board, ["a", "b"]) == ["a"]
     assert gpu.launches == 0
@@ -120,7 +120,7 @@ def test_blocks_of_an_earlier_run_count() -> None:
 
 def test_a_race_that_was_cut_short_is_believed_only_where_it_is_obvious() -> None:
     def board(ratio: float) -> Board:
-        return Board({"a": [Block(1.0, ratio, 1.0)] * RUNGS[0]})
+        return Board({"a": [Block(1.0, ratio, 1.0)] * ROUNDS[0]})
 
     assert judge(board(0.8), "a").wins
     assert not judge(board(0.97), "a").wins

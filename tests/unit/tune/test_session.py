@@ -185,6 +185,17 @@ def test_spills_are_timed_only_where_all_spill() -> None:
     assert all(Report(every).why(trial) for trial in every.trials.values())
 
 
+def test_where_nothing_else_can_be_timed_the_time_is_not_blamed() -> None:
+    text = VARIANT + "\nschedule fast for mine on sm_80 { block_q = 64 block_kv = {32, 48} }\n"
+    session = Rig(tuned(text)).session(spills=lambda plan: plan.block_kv == 48)
+    session.run()
+    assert session.verdict is None
+    assert "no other schedule is worth timing" in Report(session).sentence()
+    hurried = Rig(tuned(text)).session(lambda plan: 1e4, budget=1)
+    hurried.run()
+    assert "the time was too short" in Report(hurried).sentence()
+
+
 def test_a_wrong_result_never_wins() -> None:
     session = Rig(tuned(VARIANT)).session(wrong=lambda plan: (plan.block_q, plan.block_kv) == (64, 48))
     session.run()
@@ -329,12 +340,14 @@ DAMAGES: list[tuple[str, dict[str, Any]]] = [
     ("begun", {"identity": [1]}),
     ("compiled", {"name": 3}),
     ("compiled", {"settings": {"no_knob": 1}}),
+    ("compiled", {"name": "unknown", "settings": None}),
     ("compiled", {"trouble": None}),
     ("block", {"kind": "lost"}),
     ("block", {"name": None}),
     ("block", {"name": "block_q = 7"}),
     ("block", {"milliseconds": [1.0, 2.0]}),
     ("block", {"milliseconds": [0, 0, 0]}),
+    ("block", {"milliseconds": [1, 10**400, 1]}),
     ("block", {"milliseconds": ["1", 1, 1]}),
     ("verdict", {"name": "nobody", "wins": True, "gain": 0.1, "floor": 0.01, "interval": [0, 1], "bits_differ": None}),
     ("verdict", {"name": "held"}),

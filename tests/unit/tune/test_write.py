@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from attncc.schedule.schedule import Schedule
 from attncc.source import SourceFile
 from attncc.tune.write import written as written_into
@@ -42,6 +44,35 @@ def test_a_file_that_is_laid_out_otherwise_stays_so() -> None:
     chosen = candidates(text)[0]
     again = written(text, chosen)
     assert again.startswith(text.partition("schedule")[0])
+    assert specification(again).schedules == (chosen,)
+
+
+LAYOUTS = [
+    ("{ skip = never }", "{ skip = never block_q = 64 }"),
+    ("{}", "{ block_q = 64 }"),
+    ("{\n\tskip = never\n\t} # end", "{\n\tskip = never\n\tblock_q = 64\n\t} # end"),
+    ("{\n  skip = never }", "{\n  skip = never\n  block_q = 64\n}"),
+    ("{ # none yet\n}", "{ # none yet\n    block_q = 64\n}"),
+    ("{\r\n  skip = never\r\n}", "{\r\n  skip = never\r\n  block_q = 64\r\n}"),
+    ("{\n  block_q = {32, # small\n    64} # rows\n}", "{\n  # small\n  block_q = 64 # rows\n}"),
+]
+
+
+@pytest.mark.parametrize(("body", "expected"), LAYOUTS)
+def test_lines_are_laid_out_as_those_around_them(body: str, expected: str) -> None:
+    """And comments stay, those between braces too."""
+    head = VARIANT.replace("    keep", " keep") + "schedule plain for mine on sm_80 "
+    settings = (("skip", ("never",)),) * ("skip" in body) + (("block_q", (64,)),)
+    chosen = Schedule("plain", "mine", "forward", "sm_80", settings)
+    again = written(f"{head}{body}\n", chosen)
+    assert again == f"{head}{expected}\n"
+    assert specification(again).schedules == (chosen,)
+
+
+def test_a_file_of_windows_lines_stays_one() -> None:
+    chosen = Schedule("plain", "mine", "forward", "sm_80", (("block_q", (64,)),))
+    again = written(VARIANT.replace("\n", "\r\n"), chosen)
+    assert "\n" not in again.replace("\r\n", "")
     assert specification(again).schedules == (chosen,)
 
 
