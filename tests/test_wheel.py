@@ -18,6 +18,8 @@ import pytest
 
 from hatch_build import for_an_index, urls
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 

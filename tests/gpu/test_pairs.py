@@ -106,7 +106,7 @@ def test_pairs(  # noqa: PLR0917
 
     def attend(paired_keys: int) -> tuple[torch.Tensor, torch.Tensor]:
         monkeypatch.setattr(persistent, "PAIRED_ROWS", paired_keys)
-        monkeypatch.setattr(persistent, "IDLE_SHARE", 1)
+        monkeypatch.setattr(persistent, "PADDED_SHARE", 1)
         monkeypatch.setattr(api, "_kernels", {})  # or the second would be the first, its launches prepared
         kernel = attncc.compile(specification, dtype=dtype, head_dim=head_dim, arch="sm_90a")
         plan = kernel._store.plans(kernel.configurations[0], "sm_90a")[0]

@@ -25,7 +25,7 @@ from tests.emulator.launches import DeviceArray, EmulatedCuda, EmulatedFramework
 from tests.unit.runtime.fakes import FakeStore
 from tests.unit.templates.test_emulated_kernels import CAUSAL, TOLERANCE
 
-pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")]
 
 PREFIX, LENGTHS, ROOM = 150, (260, 152, 199), 272  # 150 keys are 128 of whole tiles, and 22
 KV_HEADS, GROUP, PAGE = 2, 3, 16

@@ -29,7 +29,7 @@ from tests.unit.templates.test_emulated_kernels import (
     qkv,
 )
 
-pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")]
 
 SOFTCAP = "attn 1\nvariant softcap {\n    keep if q_pos >= kv_idx\n    score = 20 * tanh(score / 20)\n}\n"
 LINEAR = "attn 1\nvariant linear {\n    keep if q_pos >= kv_idx\n    normalize none\n}\n"
