@@ -55,6 +55,7 @@ def test_a_missing_gpu_is_told_in_the_words_of_commands(tmp_path: Path) -> None:
     assert found.code == "A503" and "run, show, explain, check and build work without" in found.help
 
 
+@pytest.mark.slow
 def test_arrays_of_another_size_name_the_option(tmp_path: Path) -> None:
     np.save(tmp_path / "doc.npy", np.zeros((2, 64), np.int32))
     given = ["--q-len", 64, "-i", f"doc={tmp_path / 'doc.npy'}"]

@@ -43,6 +43,7 @@ def test_check_as_json_has_warnings_beside_the_proof(tmp_path: Path) -> None:
     assert found["files"][0]["variants"][0]["tiles"]["empty"] == 1
 
 
+@pytest.mark.slow
 def test_what_is_printed_fits_80_columns() -> None:
     names = ("selected_attention", "shared_prefix", "natten", "graphormer_edge", "flash_attention_1", "alibi_documents")
     lines = [*run("list").stdout.splitlines(), *run("check", *names).stdout.splitlines()]

@@ -33,6 +33,7 @@ def test_every_stage(stage: str) -> None:
     assert shown.endswith("\n")
 
 
+@pytest.mark.slow
 def test_the_kernel_is_chosen_by_options() -> None:
     chosen = ["--pass", "backward", "--head-dim", "32", "--dtype", "fp16", "--arch", "sm_80"]
     shown = run("show", CAUSAL, "--stage", "cuda", *chosen).stdout

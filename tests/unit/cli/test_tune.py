@@ -79,6 +79,7 @@ def test_the_fastest_is_written_and_a_second_run_leaves_it(path: Path, machines:
     assert path.with_suffix(".log").exists()
 
 
+@pytest.mark.slow
 def test_what_is_held_stays_where_nothing_beats_it(path: Path, machines: Machines) -> None:
     path.write_text(BODY + BRACES.replace("{64, 96}", "{96, 64}"))
     before = path.read_text()
@@ -244,6 +245,7 @@ def test_ranges_that_cant_be(path: Path, machines: Machines, arguments: tuple[st
     assert text in " ".join(run("tune", path, *SIZES, *arguments, status=2).output.split())
 
 
+@pytest.mark.slow
 def test_backward(path: Path, machines: Machines) -> None:
     path.write_text(
         BODY + "schedule back for mine backward on sm_80 {\n    block_q = 32\n    block_kv = {64, 128}\n}\n"
@@ -264,6 +266,7 @@ def test_tiles_that_other_head_dims_cannot_have(
     assert "with other head dims it can't be" in narrow.stderr and "shared memory" in narrow.stderr
 
 
+@pytest.mark.slow
 def test_e4m3(path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls bring descales, which the file's variant hasn't."""
     monkeypatch.setattr(Gpu, "device", lambda *_: Device(0, "NVIDIA H200", 90, 132, 50 << 20, 0))

@@ -122,6 +122,7 @@ def test_head_dims(head_dims: tuple[int, int]) -> None:
     check(plan, None, Call(*qkv(plan, (1, 3, 70), (1, 1, 140))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head_dims", "text", "ordered"),
     [((256, 256), FULL, False), ((192, 128), CAUSAL, True), ((72, 256), SIGMOID, False), ((136, 40), WINDOW, False)],
@@ -168,6 +169,7 @@ def test_everything_at_once(number: int) -> None:
     assert not found.dq[:, :, :30].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, -1])
 def test_slopes_that_depend_on_the_score_with_dropout(number: int) -> None:
     plan = plan_of(SOFTCAP, "bf16", (128, 128), number)
@@ -175,6 +177,7 @@ def test_slopes_that_depend_on_the_score_with_dropout(number: int) -> None:
     check(plan, None, Call(q, k, v, scale=1.0, seed=7, inputs={"cap": np.array(3.0, np.float32)}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["", "    score = 0.25 * score * score\n"])
 @pytest.mark.parametrize("text", [SIGMOID, LINEAR])
 def test_dropout_without_a_row_sum(text: str, line: str) -> None:
@@ -384,6 +387,7 @@ def test_masks_that_few_tiles_meet() -> None:
     check(plan, None, Call(*qkv(plan, (1, 2, 1150), (1, 1, 1200))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.0, 1e-5, 50.0])
 def test_scales_whose_reciprocal_is_not_a_number_of_fp16(scale: float) -> None:
     plan = plan_of(CAUSAL, "fp16", (32, 32))

@@ -75,6 +75,7 @@ def test_caches(text: str) -> None:
     check(plan, Call(q, k, v, kv_lens=lengths))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head_dims", "settings"),
     [
@@ -149,6 +150,7 @@ def test_lines_read_the_scale_without_descales(lines: str, scale: float | None) 
     check(plan, Call(*qkv(plan, (2, 2, 70), (2, 1, 150)), scale=scale, inputs=descales(2, 1, "q", "k", "v")))
 
 
+@pytest.mark.slow
 def test_scattered_tiles() -> None:
     plan = plan_of(SCATTERED, (64, 64), skip="lists")
     wanted = np.random.default_rng(6).random((1, 3, 200)) < 0.03
@@ -183,6 +185,7 @@ def test_a_key_that_outweighs_all_others() -> None:
     check(plan, Call(q, k, v))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [False, True])
 def test_warpgroups_without_rows(ahead: bool) -> None:
     """Last blocks of 58 and of 128 rows, for one and two warpgroups of three; thread blocks claim them one by one."""

@@ -97,6 +97,7 @@ def test_everything_at_once(block_q: int) -> None:
     check(plan, Call(*qkv(plan, (2, 2, 130), (2, 1, 190)), scale=-0.2, seed=2**40 + 3, inputs=inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "scale"),
     [
@@ -113,6 +114,7 @@ def test_whole_tiles_take_the_cheap_form_of_score_lines(line: str, scale: float)
     check(plan, Call(*qkv(plan, (1, 2, 90), (1, 2, 170)), scale=scale, seed=7, inputs=inputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", ["", "keep if q_pos >= kv_idx"])
 def test_forms_of_score_lines_follow_the_sizes_of_scores(mask: str) -> None:
     """Tiles that take the shorter polynomial, the longer, and the exact form, from each to each; and where a tile's
@@ -133,6 +135,7 @@ def test_forms_of_score_lines_follow_the_sizes_of_scores(mask: str) -> None:
     np.testing.assert_allclose(lse, expected_lse, atol=5e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", ["", "keep if q_pos >= kv_idx"])
 @pytest.mark.parametrize("slope", [0.3, 0.9, 4, 60, -2])
 @pytest.mark.parametrize("distance", ["kv_idx", "abs(q_pos - kv_idx)", "(q_pos - kv_idx) * (q_pos - kv_idx) / 64"])
@@ -145,6 +148,7 @@ def test_maxima_that_grow(mask: str, slope: float, distance: str) -> None:
     check(plan, Call(*qkv(plan, (1, 2, 390), (1, 2, 384)), inputs={"slope": np.float32([slope, slope / 8])}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
 @pytest.mark.parametrize("line", ["score - kv_idx", "score - (kv_idx - 100) * (kv_idx - 90) / 64"])
 def test_maxima_that_score_lines_raise_too_far_or_too_little(dtype: str, line: str) -> None:
@@ -156,6 +160,7 @@ def test_maxima_that_score_lines_raise_too_far_or_too_little(dtype: str, line: s
     check(plan, Call(q, k, v, scale=1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", ["clamp(kv_idx - q_pos, -50, 40) + 50", "abs(q_pos - kv_idx)"])
 @pytest.mark.parametrize(("mask", "block_kv"), [("", 128), ("keep if q_pos >= kv_idx", 64)])
 def test_entries_for_distances_serve_two_rows(mask: str, block_kv: int, index: str) -> None:
@@ -289,6 +294,7 @@ def test_windows(columns: int, q_len: int, kv_len: int) -> None:
     check(plan, Call(*qkv(plan, (1, 1, q_len), (1, 1, kv_len))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("q_len", "kv_len"), [(24 * 20, 24 * 26), (24 * 9, 24 * 7)])
 def test_windows_of_a_mask_in_plain_words(q_len: int, kv_len: int) -> None:
     """Of what it says of rows, which is written nowhere."""

@@ -411,6 +411,7 @@ def test_other_passes(pass_name: str, target: str, dtype: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_table_says_why_others_lost() -> None:
     session = Rig(tuned(VARIANT)).session()
     session.run()

@@ -161,6 +161,7 @@ def test_packages_have_all() -> None:
     assert names(serving=True) == sorted([*own, *in_pages])
 
 
+@pytest.mark.slow
 def test_a_package_tells_its_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attncc.package.writer.compiled", compiled)
     monkeypatch.setattr("attncc.package.writer.settle", settled)

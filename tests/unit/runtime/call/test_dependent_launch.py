@@ -97,6 +97,7 @@ def test_inputs_are_what_nobody_writes_meanwhile(bench: MakeBench, variant: Vari
     assert not any(check_launches(made, forward, decode))
 
 
+@pytest.mark.slow
 def test_nothing_takes_the_read_only_path() -> None:
     """Lengths, tables and scales don't, though leaf files ask for it. Ahead of the last wait only lengths are read."""
     for plan in (first("decode", "sm_90a", plans.CAUSAL), first("decode", "sm_90a", paged=True, kv_dtype="int8")):
