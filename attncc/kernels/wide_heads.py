@@ -8,7 +8,7 @@ class WideHeads:
 
     @property
     def cuts_heads(self) -> bool:
-        """Their loop has no registers for what is known of that."""
+        """Cuts of each head would take registers that their loop needs."""
         return False
 
     @property

@@ -35,12 +35,14 @@ MOST_BLOCKS = 512  # of a launch: each has a counter
 # `_MERGED_ROWS` of 16 and 32 differ by 0.3 us at most; another number of pieces was not timed.
 _MERGED_ROWS = 24  # of one part, which a thread block merges in the time that a tile takes
 _MOST_PIECES = 8  # of an item's rows, merged by a thread block each: MOST of `MergePieces` (merge_pieces.cuh)
-# One thread block a multiprocessor in place of two: from times at head dim 128, the only one that has such kernels
-# (docs/notebook/2026-11-decode.md, "wgmma for many rows"). Both limits are guesses between what was timed. They decide
-# which of two right kernels runs: a wrong one costs 2 % of the time.
-ONE_BLOCK_KEYS = 128  # of its tiles: as many bytes in flight as two blocks with tiles of 64 have
-_BUSY = 15 / 16  # of the multiprocessors have a head, at least. 128 of 132 won 2 to 4 %; fewer weren't timed
-_MANY_KEYS = 4096  # that the mask lets a head look at, at least. 8,192 won 2 to 4 %, 1,024 lost 2 %
+# When a call runs one thread block a multiprocessor in place of two. Timed on one H200 without a mask, at head dim 128,
+# the only one with such kernels (docs/notebook/2026-11-decode.md, "wgmma for many rows"). For other GPUs and masks they
+# are guesses. Both kernels are right: a wrong choice cost 2 % of the time where it was timed.
+ONE_BLOCK_KEYS = 128  # keys of a tile: one block has as many bytes in flight as two whose tiles have 64 keys
+# The share of the multiprocessors that must have a head. Timed: 128 heads on 132 multiprocessors, 2 to 4 % faster.
+_BUSY = 15 / 16
+# The keys that the mask must let a head look at. Timed: 8,192 (2 to 4 % faster) and 1,024 (2 % slower).
+_MANY_KEYS = 4096
 _LEAST_RUN = 2  # tiles: LEAST of `HeadRuns` (head_runs.cuh)
 _SHORT_RUN = 16  # tiles of one row: up to here, one thread block a multiprocessor reads as fast as two
 _SHORT_RUN_ROWS = 2  # that make that one tile longer: the more there are to merge, the fewer parts there should be
@@ -128,11 +130,14 @@ class Decode(PortableForward):
         return (OwnKernel(min(many, default=0), one_block=True), *others)
 
     def _takes_one_block(self, problem: Problem, multiprocessors: int) -> bool:
-        """Whether one thread block a multiprocessor, with tiles of more keys, is faster than two: where all heads have
-        as many tiles, and either each multiprocessor has a head, of which nothing is merged then, or there are many
-        rows to merge, in half as many parts. Ragged batches lost up to a fifth: one block alone waits where it goes on
-        to another head."""
-        items, moved = self.items(problem), problem.has_offset and self._asked  # to where, the device knows
+        """Whether one thread block a multiprocessor, with tiles of more keys, is faster than two.
+
+        All heads must have equally many tiles: ragged batches lost up to a fifth, since a block alone waits where it
+        goes on to another head. It pays in two cases. Each multiprocessor has a head, so nothing is merged; or many
+        rows are merged, in half as many parts.
+        """
+        items = self.items(problem)
+        moved = problem.has_offset and bool(self._tile_rules)  # positions of queries are on the device
         if problem.varies or moved or self.tiles_differ or self.q_blocks(problem) > 1 or items > multiprocessors:
             return False
         one_each = _BUSY * multiprocessors <= items and reach(self.plan, problem) >= _MANY_KEYS
@@ -202,8 +207,8 @@ class Decode(PortableForward):
         return self.plan.split_kv or 0
 
     @property
-    def _asked(self) -> tuple[ir.Expr, ...]:
-        """The rules that say which tiles rows have."""
+    def _tile_rules(self) -> tuple[ir.Expr, ...]:
+        """The rules that say which tiles are computed: loop bounds and tile tests. None where all are."""
         plan = self.plan
         tests = (plan.rules.any_kept, plan.rules.all_kept) if plan.tests_tiles else ()
         return (*plan.rules.bounds, *tests) if plan.variant.keeps and plan.skip != "never" else ()
@@ -211,14 +216,14 @@ class Decode(PortableForward):
     @property
     def heads_differ(self) -> bool:
         """Whether the mask may keep other tiles for each head of a group."""
-        return any("h" in ir.reads(self.plan.variant, rule) for rule in self._asked)
+        return any("h" in ir.reads(self.plan.variant, rule) for rule in self._tile_rules)
 
     @property
     def tiles_differ(self) -> bool:
         """Whether heads of sequences of one length may have more or fewer tiles than others: by inputs, or by which
         sequence or head it is."""
-        read = {name for rule in self._asked for name in ir.reads(self.plan.variant, rule)}
-        by_inputs = any(isinstance(node, ir.Load | ir.Search) for node in ir.walk(*self._asked))
+        read = {name for rule in self._tile_rules for name in ir.reads(self.plan.variant, rule)}
+        by_inputs = any(isinstance(node, ir.Load | ir.Search) for node in ir.walk(*self._tile_rules))
         return by_inputs or not read.isdisjoint(("b", "h", "kv_h"))
 
     @property

@@ -8,9 +8,13 @@ from ...problem import Problem
 from ...schedule.plan import DTYPE_BYTES, UNCLUSTERED, KernelPlan, OwnKernel
 
 PAIRED_ROWS = 1024  # of keys, or queries, that a block goes over: with fewer, waiting for each other at ends costs more
-PAIRED_MASKED = 4  # times as many of a head under a mask, where a pair goes through the tiles of either block
-# Rows from which on one stage of keys is faster than two with blocks ahead, which masks have. Measured as what follows:
-# docs/notebook/2026-11-backward.md, "Calls without pairs".
+# The next two are from backward calls on one H200, causal and full masks, bf16, D128 (docs/notebook/2026-11-backward.md,
+# "Calls without pairs"). For other masks and GPUs they are guesses, which change times, not results.
+PAIRED_MASKED = (
+    4  # under a mask, times as many queries of a head: a pair goes through the tiles that either block needs
+)
+# Under a mask, rows from which on the usual kernel without clusters (one stage of keys) is as fast as the unclustered
+# one (two stages, blocks ahead). Timed: 1,536 rows 3 % slower, 2,048 rows 2 % faster.
 ONE_STAGE_ROWS = 2048
 # Of the rows of blocks, those that no sequence has: above this share there are no pairs. A guess: pairs bring 2 to 4 %
 # at most. At 1/9, to claim blocks one by one, of which short ones are soon done, brought 6 % (an H200, D128, blocks of
@@ -52,8 +56,9 @@ def key_clusters(plan: KernelPlan, problem: Problem, resident: int, *, ordered: 
 
 
 def own_backward_kernels(plan: KernelPlan, problem: Problem, resident: int, *, ordered: bool) -> tuple[OwnKernel, ...]:
-    """That of a call of the plan's that would run a kernel for clusters of two blocks without these, where another with
-    two stages of keys is faster: without a mask always, under one, where it has blocks ahead too, if those are short.
+    """The unclustered kernel, where it is faster for a call that forms no clusters than the plan's, which is made for
+    clusters of two thread blocks. Deterministic calls (`ordered`) and calls without a mask gain; masked calls gain if
+    they are dense and have few rows.
     """
     if not backward_facts(plan).uses_clusters or key_clusters(plan, problem, resident, ordered=ordered):
         return ()
