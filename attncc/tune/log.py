@@ -180,7 +180,7 @@ def _is_no_log(path: Path) -> AttnccError:
 
 def _is_in_use(path: Path) -> AttnccError:
     help_ = "wait until it ends: two runs on one GPU disturb each other's times"
-    return AttnccError(Diagnostic("A526", f"another attncc tune is at work on the same: it writes {path}", help=help_))
+    return AttnccError(Diagnostic("A526", f"another attncc tune is writing the log {path}", help=help_))
 
 
 def _cannot(path: Path, why: str, *notes: str) -> AttnccError:
