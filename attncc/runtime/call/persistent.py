@@ -8,11 +8,9 @@ from ...problem import Problem
 from ...schedule.plan import DTYPE_BYTES, UNCLUSTERED, KernelPlan, OwnKernel
 
 PAIRED_ROWS = 1024  # of keys, or queries, that a block goes over: with fewer, waiting for each other at ends costs more
-# The next two are from backward calls on one H200, causal and full masks, bf16, D128 (docs/notebook/2026-11-backward.md,
-# "Calls without pairs"). For other masks and GPUs they are guesses, which change times, not results.
-PAIRED_MASKED = (
-    4  # under a mask, times as many queries of a head: a pair goes through the tiles that either block needs
-)
+# The next two are from causal backward calls on one H200, bf16, D128 (docs/notebook/2026-11-backward.md, "Calls without
+# pairs"). For other masks and GPUs they are guesses, which change times, not results.
+PAIRED_MASKED = 4  # times as many queries of a head under a mask: a pair computes the tiles that either block needs
 # Under a mask, rows from which on the usual kernel without clusters (one stage of keys) is as fast as the unclustered
 # one (two stages, blocks ahead). Timed: 1,536 rows 3 % slower, 2,048 rows 2 % faster.
 ONE_STAGE_ROWS = 2048
