@@ -225,13 +225,13 @@ def _explained(
 
     from .. import plausible
     from ..analysis.cost.roofline import DEVICES
-    from ..compiler import check_cache_dtype, check_targets
+    from ..compiler import check_cache_dtype, check_targets, ignores_sizes
     from ..explain import explain
     from ..kernels.registry import facts_of, targets_of
     from ..kernels.serving import plan_for
     from ..runtime.cuda.device import best_target
     from ..runtime.store.store import Configuration
-    from ..schedule.plan import OWN_KERNELS
+    from ..schedule.plan import NARROW, OWN_KERNELS
 
     if given["device"] not in DEVICES:
         raise click.UsageError(f"--device {given['device']} is not one of {', '.join(DEVICES)}")
@@ -268,6 +268,10 @@ def _explained(
         faster = facts_of(plan).own_kernels(served, device.multiprocessors)
         plan = next((own[kernel].first for kernel in faster if kernel in own), plan)
         beside.remove(plan)
+    schedule = specification.schedule(plan.pass_name, target, plan.lengths)
+    if schedule is not None and ignores_sizes(schedule, plan.build):
+        what = f"note: the sizes of tiles in schedule {schedule.name} are for head dims to {NARROW}"
+        click.echo(f"{what}: for wider heads it must name a family\n", err=True)
     resources: Resources | str | None = None
     if given["compiles"]:
         with progress("compiling"):

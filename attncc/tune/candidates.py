@@ -13,7 +13,7 @@ from ..ir import Variant
 from ..kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from ..kernels.registry import find
 from ..runtime.store.store import Configuration
-from ..schedule.choice import KNOBS, TILE_KNOBS, Choice, Value
+from ..schedule.choice import KNOBS, SIZE_KNOBS, TILE_KNOBS, Choice, Value
 from ..schedule.plan import KEY_PASSES, OWN_KERNELS, TILES_2D_PASSES, Build, KernelPlan
 from ..schedule.schedule import Schedule
 
@@ -45,8 +45,7 @@ class TunedKernel:
     def held(self) -> Schedule | None:
         """The file's schedule for these calls: it may be for sm_90 and serve sm_90a, and for all lengths where there is
         none for the range that is tuned."""
-        build = self.build
-        return self.specification.schedule(build.pass_name, build.target, build.lengths)
+        return self.specification.schedule_of(self.build)
 
     @property
     def has_own_kernels(self) -> bool:
@@ -141,13 +140,13 @@ def _without_tiles(kernel: TunedKernel) -> Schedule:
     own = replace(own, lengths=build.lengths)
     if own.target == build.target and not any(name in own.chosen for name in TILE_KNOBS):
         return own
-    kept = tuple(item for item in own.settings if item[0] not in (*TILE_KNOBS, "stages", "family"))
+    kept = tuple(item for item in own.settings if item[0] not in (*SIZE_KNOBS, "family"))
     return replace(own, target=build.target, settings=kept)
 
 
 def _scheduled(kernel: TunedKernel, choices: Iterable[Choice]) -> tuple[Schedule, ...]:
     own = _without_tiles(kernel)
-    named = len(kernel.candidates(own).families) > 1 or "family" in own.chosen
+    named = kernel.build.is_wide or len(kernel.candidates(own).families) > 1 or "family" in own.chosen
     found = []
     for choice in choices:
         family = find(choice.family, kernel.build.pass_name)

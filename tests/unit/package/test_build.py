@@ -272,7 +272,7 @@ def test_every_shipped_spec_can_be_prepared() -> None:
 
 
 def passes(text: str, **asked: Any) -> set[str]:
-    return {plan.pass_name for package in prepare(text, **SMALL, **asked) for plan in package.plans}
+    return {plan.pass_name for package in prepare(text, **SMALL | asked) for plan in package.plans}
 
 
 def test_passes_are_built_where_they_are_asked_for() -> None:
@@ -282,6 +282,9 @@ def test_passes_are_built_where_they_are_asked_for() -> None:
     assert passes(text) == {"forward"}
     for asked in (passes(text, decode=True), passes(text + "schedule s for plain decode on sm_80 {}\n")):
         assert asked == {"forward", "decode"}
+    in_8_bits = {"dtypes": ["e4m3"], "archs": ["sm_90a"], "head_dims": [64]}  # which have no such kernels
+    for settings in ("", "split_kv = auto"):
+        assert passes(f"{text}schedule s for plain decode on sm_90 {{ {settings} }}\n", **in_8_bits) == {"forward"}
     for asked in (passes(text, backward=True), passes(text + "schedule s for plain backward on sm_80 {}\n")):
         assert asked == {"forward", "backward", "backward_dq"}
     (package,) = prepare(text, **SMALL, decode=True, backward=True)
