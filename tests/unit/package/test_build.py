@@ -73,7 +73,7 @@ def test_the_folder(built: Path) -> None:
 
 def test_the_manifest_holds_the_resource_report(built: Path) -> None:
     manifest = json.loads((built / "plain" / "manifest.json").read_text())
-    assert manifest["lacks"] == ["backward"]
+    assert manifest["lacks"] == ["serving", "backward"]
     assert set(manifest["kernels"]) == {
         "plain_decode_fp16_d16_sm_90", "plain_decode_fp16_d16_rows17_sm_90", "plain_forward_fp16_d16_sm_90",
         "combine_fp16_sm_90",
@@ -203,13 +203,14 @@ def test_the_python_text_compiles_and_documents(built: Path) -> None:
     assert (scope["capped"].variant, scope["capped"].configurations) == ("capped", (("fp16", 16, 16),))
     with pytest.raises(AttnccError):  # no driver, or machine code for another GPU
         scope["capped"].load(99)
-    assert scope["__doc__"].splitlines()[-6:] == [
+    assert scope["__doc__"].splitlines()[-7:] == [
         "    forward fp16, head dim 16, sm_90: q_outer, tiles of 128 x 64",
         "    decode fp16, head dim 16, sm_90: q_outer, tiles of 64 x 128",
         "    decode fp16 of 17 rows and more, head dim 16, sm_90: q_outer, tiles of 64 x 128",
         "",
-        "Without backward (gradients of arrays on a GPU raise A520); `attncc build FILE --backward`",
-        "makes them.",
+        "Without serving (block_table, shared_prefix and k_new raise A505 on a GPU) and backward",
+        "(gradients of arrays on a GPU raise A520); `attncc build FILE --serving --backward` makes",
+        "them.",
     ]
     assert max(map(len, text.splitlines())) <= 120
 
@@ -300,10 +301,13 @@ def test_passes_are_built_where_they_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({}, "run the forward kernel) and backward (gradients of"),
-        ({}, "`attncc build FILE --decode --backward` makes"),
-        ({"backward": True}, "Without decode (calls with few queries run the forward kernel); `attncc build FILE"),
-        ({"decode": True, "backward": True}, None),
+        (
+            {},
+            "run the forward kernel), serving (block_table, shared_prefix and k_new raise A505 on a GPU) and backward",
+        ),
+        ({}, "`attncc build FILE --decode --serving --backward` makes"),
+        ({"serving": True}, "Without backward (gradients of arrays on a GPU raise A520); `attncc build FILE"),
+        ({"serving": True, "backward": True}, None),
         ({"dtypes": ["e4m3"], "archs": ["sm_90a"], "head_dims": [64]}, None),
     ],
 )
