@@ -9,7 +9,9 @@ import click
 
 if TYPE_CHECKING:
     from ..compiler import Specification
+    from ..problem import Problem
     from ..runtime.cuda.driver import Device
+    from ..schedule.plan import OwnKernel
 
 
 def target_here(dtype: str, device: Device) -> str:
@@ -36,3 +38,16 @@ def pass_here(
         plans = [item.first for item in specification.backward_candidates(configuration, target)]
         return backward_plan_for(plans, given["problem"]).pass_name
     return plan_for(specification.plans(configuration, target), given["problem"], multiprocessors).pass_name
+
+
+def own_kernel_here(
+    specification: Specification, configuration: Any, target: str, problem: Problem, multiprocessors: int
+) -> OwnKernel | None:
+    """What tells a forward call that has a kernel of its own from others of its pass; None if it has none."""
+    from ..kernels.registry import facts_of
+    from ..kernels.serving import plan_for
+
+    plan = plan_for(specification.plans(configuration, target), problem, multiprocessors)
+    faster = facts_of(plan).own_kernels(problem, multiprocessors)
+    own = (item for item in faster if specification.candidates(configuration._replace(**item._asdict()), target))
+    return next(own, None)

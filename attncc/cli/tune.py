@@ -17,7 +17,7 @@ from ..diagnostics import AttnccError, Diagnostic
 from ..quoting import json_text, printable
 from .console import as_json, progress, rich_console, wrapped
 from .files import check_element_types, check_replaceable, load_specification, replace_text, writing
-from .here import pass_here, target_here
+from .here import own_kernel_here, pass_here, target_here
 from .interrupts import Interrupted
 from .options import (
     OWN_FILE,
@@ -150,12 +150,13 @@ def _session(file: Path, given: dict[str, Any]) -> Session:
     specification = load_specification(file, {name: value for name, value in given.items() if name != "dtype"})
     target = target_here(given["dtype"], device)
     configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
+    served, own = specification.serving(given["dtype"]), None
     with progress("analysing"):
-        pass_name = pass_here(
-            specification.serving(given["dtype"]), configuration, target, given, device.multiprocessors
-        )
+        pass_name = pass_here(served, configuration, target, given, device.multiprocessors)
+        if pass_name == "decode":
+            own = own_kernel_here(served, configuration, target, problem, device.multiprocessors)
     lengths = _lengths(specification, given["lengths"], pass_name, target, problem.kv_len)
-    tuned = TunedKernel(specification, Build(pass_name, target, *configuration, lengths))
+    tuned = TunedKernel(specification, Build(pass_name, target, *configuration, lengths), own)
     check_element_types(tuned.variant, given["given_inputs"])
     work = Work(tuned.variant, problem, given["dtype"], pass_name, given["given_inputs"], given["seed"])
     roofline, known = device_like(device.name, device.capability, device.multiprocessors)

@@ -14,7 +14,7 @@ from ..kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from ..kernels.registry import find
 from ..runtime.store.store import Configuration
 from ..schedule.choice import KNOBS, SIZE_KNOBS, TILE_KNOBS, Choice, Value
-from ..schedule.plan import KEY_PASSES, OWN_KERNELS, TILES_2D_PASSES, Build, KernelPlan
+from ..schedule.plan import KEY_PASSES, OWN_KERNELS, TILES_2D_PASSES, Build, KernelPlan, OwnKernel
 from ..schedule.schedule import Schedule
 
 NAME = "tuned"  # of a schedule that wasn't there
@@ -30,6 +30,7 @@ class TunedKernel:
 
     specification: Specification
     build: Build
+    own: OwnKernel | None = None  # of some decode calls: what runs them instead, unless a schedule sets something
 
     @property
     def configuration(self) -> Configuration:
@@ -59,6 +60,13 @@ class TunedKernel:
         if self.build.pass_name not in _IN_1D:
             return make_candidates(self.variant, self.build, schedule)
         return self._in_2d if schedule is None else replace(self._in_2d, schedule=schedule)
+
+    def running(self, schedule: Schedule | None) -> Candidates:
+        """The plans of what runs the timed call by a schedule."""
+        found = self.candidates(schedule)
+        if self.own is None or (schedule is not None and schedule.settings):
+            return found
+        return replace(found, build=replace(self.build, lengths=None, **self.own._asdict()))
 
     @cached_property
     def _in_2d(self) -> Candidates:
@@ -201,13 +209,14 @@ def _sides(pass_name: str) -> tuple[str, str]:
     return ("block_q", "block_kv") if pass_name in KEY_PASSES else ("block_kv", "block_q")
 
 
-def first_plan(kernel: TunedKernel, schedule: Schedule) -> KernelPlan:
-    """AttnccError A4xx with what forbids it; A402 for a value that no schedule may have."""
-    bad = [(name, value) for name, value in schedule.chosen.items() if not KNOBS[name].allows(value)]
+def first_plan(kernel: TunedKernel, schedule: Schedule | None) -> KernelPlan:
+    """Of what runs the timed call. AttnccError A4xx with what forbids it; A402 for what no schedule may have."""
+    chosen = {} if schedule is None else schedule.chosen
+    bad = [(name, value) for name, value in chosen.items() if not KNOBS[name].allows(value)]
     if bad:
         found = (Diagnostic("A402", f"`{name}` can't be {value}", help=KNOBS[name].values) for name, value in bad)
         raise AttnccError(found)
-    return kernel.candidates(schedule).first
+    return kernel.running(schedule).first
 
 
 def settings_of(schedule: Schedule) -> str:

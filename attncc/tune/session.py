@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from ..diagnostics import AttnccError, Diagnostic
+from ..problem import Problem
 from ..runtime.cuda.timing import Launch
 from ..schedule.schedule import Schedule
 from .candidates import TunedKernel, farther, is_closed, near, of_same_warps, schedules, with_settings
@@ -49,6 +50,7 @@ class Session:
         self._begin = self.machine.clock()
         self._timer: Timer | None = None
         self._spilling_too = self._ran_out = self._went_far = False
+        self._oracles: dict[Problem, Oracle] = {}  # of the smaller calls that are held against fp64
         self._checked: dict[str, tuple[str, bool | None]] = {
             record["name"]: (record["trouble"], record["bits_differ"]) for record in self.log.of("checked")
         }
@@ -281,16 +283,15 @@ class Session:
         return not trouble
 
     def _check(self, name: str) -> tuple[str, bool | None]:
-        found = self.machine.results(self.kernel.with_schedule(self.trials[name].schedule))
-        if (trouble := self._oracle.judge(found)) or self.held is None:
+        trial = self.trials[name]
+        resident = 0 if trial.prediction is None else trial.prediction.resident
+        small = self.work.smaller(trial.plan, resident)
+        found = self.machine.results(self.kernel.with_schedule(trial.schedule), small)
+        oracle = self._oracles.setdefault(small.problem, Oracle(small))
+        if (trouble := oracle.judge(found)) or self.held is None:
             return trouble, None
-        own = self.machine.results(self.kernel.with_schedule(self.held.schedule))
+        own = self.machine.results(self.kernel.with_schedule(self.held.schedule), small)
         return "", any(one.tobytes() != other.tobytes() for one, other in zip(own, found, strict=True))
-
-    @property
-    def _oracle(self) -> Oracle:
-        plan = self.trials[self.baseline].plan
-        return Oracle(self.work.smaller(None if plan is None else plan.grid_2d))
 
 
 def _compiled_record(trial: Trial) -> dict[str, object]:
