@@ -12,7 +12,7 @@ from ..diagnostics import AttnccError, Diagnostic
 from ..problem import Problem
 from ..runtime.cuda.timing import Launch
 from ..schedule.schedule import Schedule
-from .candidates import TunedKernel, farther, is_closed, near, of_same_warps, schedules, with_settings
+from .candidates import TunedKernel, farther, is_closed, near, of_same_warps, schedules, settings_of, with_settings
 from .compiling import LATE, Compiler, Make, settled
 from .log import Log, Record
 from .machine import Machine
@@ -154,9 +154,9 @@ class Session:
 
     def _add(self, found: Iterable[Schedule]) -> list[Trial]:
         """Those that are no other one's kernel, or can't be."""
-        known = {trial.plan for trial in self.trials.values() if trial.trouble not in (FEWER, LATE)} - {None}
-        added = []
-        for trial in self._compiler.planned(found):
+        settled = [trial for trial in self.trials.values() if trial.trouble not in (FEWER, LATE)]
+        names, known, added = {trial.name for trial in settled}, {trial.plan for trial in settled} - {None}, []
+        for trial in self._compiler.planned(item for item in found if settings_of(item) not in names):
             if trial.name not in self.trials and trial.plan is None and not self.log.records:
                 self.log.write("refused", name=trial.name, trouble=trial.trouble)
             if trial.plan is None or trial.plan not in known:
