@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from lark import Token, Tree
+from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedToken
 from lark.grammar import Rule
 from lark.parsers.lalr_parser_state import ParserState
@@ -53,7 +53,7 @@ class _Callbacks(dict[Any, Callable[[Children], Any]]):
 
     def __init__(self, items: Mapping[Any, Callable[[Children], Any]]) -> None:
         super().__init__(items)
-        self._found: dict[int, Callable[[Children], Any]] = {}  # rules live as long as the automaton
+        self._found: dict[int, Callable[[Children], Any]] = {}  # by the identity of rules, which the automaton keeps
 
     def __getitem__(self, rule: Rule) -> Callable[[Children], Any]:
         found = self._found.get(id(rule))
@@ -74,9 +74,9 @@ def _only(children: Children) -> Any:
     return children[0]
 
 
-@cache
-def _callbacks() -> _Callbacks:
-    return _Callbacks(grammar().parse_interactive("").parser_state.parse_conf.callbacks)
+@lru_cache(maxsize=1)
+def _callbacks(automaton: Lark) -> _Callbacks:
+    return _Callbacks(automaton.parse_interactive("").parser_state.parse_conf.callbacks)
 
 
 # These go on meaning themselves, whatever a line calls so.
@@ -95,9 +95,10 @@ class _Automaton:
         self.source = source
         self.tokens = tokens
         self.diagnostics = diagnostics
-        self.parser = grammar().parse_interactive("")
+        automaton = grammar()
+        self.parser = automaton.parse_interactive("")
         self.state = self.parser.parser_state
-        self.state.parse_conf.callbacks = _callbacks()
+        self.state.parse_conf.callbacks = _callbacks(automaton)
         self.silent = copy(self.state.parse_conf)
         self.silent.callbacks = {}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any
 
-from lark import Token
+from lark import Lark, Token
 
 from ..diagnostics import AttnccError, Diagnostic, Diagnostics, Edit, Label
 from ..source import MAX_BYTES, SourceFile, Span
@@ -69,11 +69,11 @@ def first_on_line(source: SourceFile, token: Token) -> bool:
     return not source.line(at.line)[: at.column - 1].strip()
 
 
-@cache
-def _scanner() -> tuple[re.Pattern[str], Mapping[str, str], frozenset[str]]:
+@lru_cache(maxsize=1)
+def _scanner(automaton: Lark) -> tuple[re.Pattern[str], Mapping[str, str], frozenset[str]]:
     """What finds the token at a place, a group for each terminal in lark's order; the words among names, and what they
     are; what is no token. lark's own lexer takes three times as long: it counts lines and columns, too."""
-    lexer: Any = grammar().parse_interactive("").lexer_thread.lexer
+    lexer: Any = automaton.parse_interactive("").lexer_thread.lexer
     words = {text: name for text, name in terminals().items() if text.isidentifier()}
     tried = [item for item in lexer.terminals if item.name not in words.values()]
     groups = (f"(?P<{item.name}>{item.pattern.to_regexp()})" for item in tried)
@@ -82,7 +82,7 @@ def _scanner() -> tuple[re.Pattern[str], Mapping[str, str], frozenset[str]]:
 
 def _lex(source: SourceFile) -> Iterator[Token]:
     """The tokens, and what can't be read between them."""
-    scanner, words, ignored = _scanner()
+    scanner, words, ignored = _scanner(grammar())
     text, start = source.text, 0
     while start < len(text):
         found = scanner.match(text, start)
