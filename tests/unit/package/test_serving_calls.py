@@ -79,6 +79,7 @@ def patched() -> Iterator[pytest.MonkeyPatch]:
         monkeypatch.setattr("attncc.compiler.compiled", compiled)
         monkeypatch.setattr("attncc.compiler.settle", settled)
         monkeypatch.setattr("attncc.machine_code.compiled", compiled)
+        made.leave_texts_as_they_are(monkeypatch)
         yield monkeypatch
 
 
