@@ -310,11 +310,13 @@ def _notes(file: Path, tuned: TunedKernel, given: Mapping[str, Any]) -> Iterator
     numbers of rows."""
     from ..checks import schedule_errors
     from ..compiler import load_specification
-    from ..schedule.plan import LEAST_ROWS
+    from ..schedule.plan import LEAST_ROWS, NARROW
 
     _, program = load_specification(file, tuned.variant.name, given["defines"], given["allow_imports"])
     if why := next((item.message for item in schedule_errors(program)), ""):
         yield f"with other head dims it can't be, and attncc check says so: {why}"
+    if tuned.build.is_wide:
+        yield f"its family has head dims above {NARROW} alone: build others without this schedule"
     if tuned.has_own_kernels:
         rows = f"{LEAST_ROWS[0]} rows and more (queries times the query heads of a key head)"
         yield f"decode calls of {rows} had kernels of their own, and run this one now; --lengths restricts it"

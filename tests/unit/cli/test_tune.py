@@ -210,6 +210,15 @@ def _wrong(self: SimulatedMachine, specification: Any, small: Work) -> Any:
     return (out * 2,)
 
 
+def test_a_schedule_for_wide_heads_names_their_family_and_says_so(
+    path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attncc.tune.session.Session", partial(Session, make=made(never)))
+    shown = run("tune", path, "--q-len", 100, "--head-dim", 320, "--heads", 2, "--batch", 1, "--budget", "9s").output
+    assert "family has head dims above 256 alone" in " ".join(shown.split())
+    assert "    family   = wide\n" in path.read_text()
+
+
 @pytest.mark.parametrize(("schedule", "held"), [("", "hopper "), ("{ split_kv = auto }", "portable ")])
 def test_what_is_held_is_the_kernel_that_runs(
     path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch, schedule: str, held: str
