@@ -20,22 +20,23 @@ def kernel(facts: BackwardFacts) -> HelperKernel:
         "helpers/dq_sum.cu.j2",
         f"dq_sum_{facts.row_format}{plan.dtype}_d{plan.head_dim}_{plan.target}",
         f"dq_sum: rounds the sum of dQ; {plan.dtype}, head dim {plan.head_dim}",
-        parameters(plan.dtype),
+        parameters(facts),
         facts,
         head_dim=plan.stored_head_dim,
         column_blocks=-(-plan.head_dim // FRAGMENT),
         vector_atomics=TARGETS[plan.target].vector_atomics,
         finished="finished" if facts.counts_finished else "finished_before",
+        stored="first_stored" if facts.stores_dq_first else "all_stored",
     )
 
 
-def parameters(dtype: str) -> tuple[Parameter, ...]:
+def parameters(facts: BackwardFacts) -> tuple[Parameter, ...]:
     """The sum is fp32, 256 for each 16 rows and columns.
 
     `finished` is null, or counts the warps that have added all of their dQ, for each head of k: `dq_consumer_warps` in
-    the end.
+    the end. `dq_stored` is null, or tells of each 16 rows whether anything was stored: else their sum is 0.
     """
-    fields = [*pointers("const float", "dq_sum"), *pointers(ELEMENT_TYPES[dtype], "dq")]
-    fields += pointers("const int", "cu_seqlens_q", "finished")
+    fields = [*pointers("const float", "dq_sum"), *pointers(ELEMENT_TYPES[facts.plan.dtype], "dq")]
+    fields += pointers("const int", "cu_seqlens_q", "finished", *["dq_stored"] * facts.stores_dq_first)
     sizes = ints("batch", "num_heads", "q_len", "row_blocks", "group", "dq_consumer_warps")
     return ordered([*fields, *strides("dq"), *sizes, Parameter("factor", "float")])

@@ -108,6 +108,10 @@ class HopperBackward(BackwardFacts):
         return True
 
     @property
+    def stores_dq_first(self) -> bool:
+        return True
+
+    @property
     def adds_pairs_twice(self) -> bool:
         return True
 
