@@ -85,15 +85,18 @@ def test_hopper_adds_up_dq_in_one_order_if_asked(bench: MakeBench, deterministic
     made = hopper_of(bench)
     made.kernel.backward(**operands(), deterministic=deterministic)
     assert names(made) == ["delta_hopper", "causal_backward", "dq_sum_hopper"]
-    delta, main = (launch.params for launch in made.cuda.launches[:2])
+    delta, main, rounds = (launch.params for launch in made.cuda.launches)
     heads = BATCH * KV_HEADS
     sums = BATCH * HEADS * main["row_blocks"] * 16 * D
     turns = heads * main["kv_blocks"] * 4 * deterministic  # one for each warp that adds
     numbers = main["dq_sum"] + 4 * sums
-    assert (delta["dq_sum"], delta["sum_words"]) == (main["dq_sum"], 16 * D) and not made.cuda.zeroed
-    assert (delta["counts"], delta["count_words"]) == (numbers, 1 + heads + turns)  # the next block, one for each head
+    assert (delta["dq_sum"], delta["sum_words"]) == (main["dq_sum"], 16 * D * deterministic) and not made.cuda.zeroed
+    parts = BATCH * HEADS * main["row_blocks"] * (not deterministic)  # whose first is stored
+    counts = 1 + heads + turns + parts  # the next block, one for each head
+    assert (delta["counts"], delta["count_words"]) == (numbers, counts)
     assert (main["next_block"], main["finished"]) == (numbers * deterministic, numbers + 4)
     assert main["dq_semaphore"] == (numbers + 4 * (1 + heads)) * deterministic
+    assert main["dq_stored"] == rounds["dq_stored"] == (numbers + 4 * (1 + heads)) * (not deterministic)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -161,6 +164,19 @@ def test_hopper_rounds_dq_without_keys(bench: MakeBench) -> None:
     assert names(made) == ["delta_hopper", "dq_sum_hopper"]
     rounds = made.cuda.launches[-1]
     assert not rounds.early and not rounds.params["finished"]
+    assert rounds.params["dq_stored"] == made.cuda.launches[0].params["counts"] + 4 * (1 + BATCH * KV_HEADS)
+
+
+def test_hopper_clears_words_of_the_sum_of_dq_without_delta(bench: MakeBench) -> None:
+    """Which has no softmax: who counts, and who stores first."""
+    made, given = hopper_of(bench, plans.SIGMOID), operands() | {"lse": None, "out": None}
+    made.kernel.backward(**given)
+    main = made.cuda.launches[0].params
+    words = 1 + BATCH * KV_HEADS + BATCH * HEADS * main["row_blocks"]
+    assert [address for address, _, _ in made.cuda.zeroed] == [main["finished"] - 4]
+    made.kernel.backward(**given, deterministic=True)
+    ordered = BATCH * HEADS * main["row_blocks"] * 16 * D + 1 + BATCH * KV_HEADS * (1 + 4 * main["kv_blocks"])
+    assert made.cuda.zeroed_words == [words, ordered]
 
 
 @pytest.mark.parametrize(
