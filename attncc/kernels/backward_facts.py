@@ -129,7 +129,7 @@ class BackwardFacts(Facts):
 
     def parameters(self) -> tuple[Parameter, ...]:
         """`statistics` is null without a softmax; `dq_sum` is null where dQ isn't wanted of the kernel. `dq_stored`: one
-        word for each 16 rows of it, 0 at first (first_stores.cuh); null where it begins with zeros."""
+        word for each tile of it, 0 at first (first_stores.cuh); null where it begins with zeros."""
         return ordered(self._parameters())
 
     def _parameters(self) -> Iterator[Parameter]:

@@ -59,7 +59,7 @@ def backward(
     statistics = np.full((heads, rows, ROW_BLOCK, facts_of(plan).statistics_bytes // 4), np.nan, np.float32)
     dq_sum = np.zeros((heads, rows, plan.padded_head_dim, ROW_BLOCK), np.float32)
     stores_first = facts_of(plan).stores_dq_first and not ordered
-    counts = np.zeros(heads + heads * rows * stores_first, np.int32)  # of heads of k; of the parts of dQ
+    counts = np.zeros(heads + heads * rows * stores_first, np.int32)  # of heads of k; of tiles of dQ, and more
     if results.lse is not None:  # the kernel that makes delta clears both
         dq_sum[:], counts[:] = np.nan, -1
     if stores_first:

@@ -34,7 +34,7 @@ def parameters(facts: BackwardFacts) -> tuple[Parameter, ...]:
     """The sum is fp32, 256 for each 16 rows and columns.
 
     `finished` is null, or counts the warps that have added all of their dQ, for each head of k: `dq_consumer_warps` in
-    the end. `dq_stored` is null, or tells of each 16 rows whether anything was stored: else their sum is 0.
+    the end. `dq_stored` is null, or tells of each tile whether anything was stored: else its sum is 0.
     """
     fields = [*pointers("const float", "dq_sum"), *pointers(ELEMENT_TYPES[facts.plan.dtype], "dq")]
     fields += pointers("const int", "cu_seqlens_q", "finished", *["dq_stored"] * facts.stores_dq_first)

@@ -184,16 +184,16 @@ class _Numbers:
     next_block: int  # one: how many work tiles were taken
     finished: int  # one for each head of k: how many warps are done with adding
     dq_semaphore: int  # one for each of those warps, where sums have an order
-    dq_stored: int  # one for each block of rows, where the sum of dQ begins without zeros
+    dq_stored: int  # one for each tile of rows, where the sum of dQ begins without zeros
     words: int
 
     @classmethod
-    def take(cls, workspace: Workspace, heads: int, turns: int, parts: int) -> _Numbers:
-        """`turns`: of the semaphore, for each head of k. `parts`: of the sum of dQ."""
+    def take(cls, workspace: Workspace, heads: int, turns: int, tiles: int) -> _Numbers:
+        """`turns`: of the semaphore, for each head of k. `tiles`: of the sum of dQ."""
         stored = 1 + heads * (1 + turns)
-        first = workspace.take((stored + parts) * _WORD_BYTES)
+        first = workspace.take((stored + tiles) * _WORD_BYTES)
         finished, dq_semaphore, dq_stored = (first + words * _WORD_BYTES for words in (1, 1 + heads, stored))
-        return cls(first, finished, dq_semaphore, dq_stored, stored + parts)
+        return cls(first, finished, dq_semaphore, dq_stored, stored + tiles)
 
 
 class _Preparation:
@@ -218,9 +218,9 @@ class _Preparation:
         heads, keys = self._batch * problem.num_kv_heads, facts.kv_blocks(problem)
         self._owners = heads * keys * facts.gradient_parts
         self._stores_dq_first = facts.stores_dq_first and not form.deterministic
-        parts = self._rows.all_blocks if self._stores_dq_first else 0
+        tiles = self._rows.all_blocks * ROW_BLOCK // facts.row_alignment * self._stores_dq_first
         turns = keys * _DQ_CONSUMER_WARPS * form.deterministic
-        self._numbers = _Numbers.take(self.workspace, heads, turns, parts) if facts.persistent else None
+        self._numbers = _Numbers.take(self.workspace, heads, turns, tiles) if facts.persistent else None
         self._learned = LearnedSums(kernels, form, problem, places.sums, self.workspace)
 
     def steps(self) -> Iterator[Step]:

@@ -91,8 +91,8 @@ def test_hopper_adds_up_dq_in_one_order_if_asked(bench: MakeBench, deterministic
     turns = heads * main["kv_blocks"] * 4 * deterministic  # one for each warp that adds
     numbers = main["dq_sum"] + 4 * sums
     assert (delta["dq_sum"], delta["sum_words"]) == (main["dq_sum"], 16 * D * deterministic) and not made.cuda.zeroed
-    parts = BATCH * HEADS * main["row_blocks"] * (not deterministic)  # whose first is stored
-    counts = 1 + heads + turns + parts  # the next block, one for each head
+    tiles = BATCH * HEADS * main["row_blocks"] // 4 * (not deterministic)  # whose first is stored
+    counts = 1 + heads + turns + tiles  # the next block, one for each head
     assert (delta["counts"], delta["count_words"]) == (numbers, counts)
     assert (main["next_block"], main["finished"]) == (numbers * deterministic, numbers + 4)
     assert main["dq_semaphore"] == (numbers + 4 * (1 + heads)) * deterministic
@@ -172,7 +172,7 @@ def test_hopper_clears_words_of_the_sum_of_dq_without_delta(bench: MakeBench) ->
     made, given = hopper_of(bench, plans.SIGMOID), operands() | {"lse": None, "out": None}
     made.kernel.backward(**given)
     main = made.cuda.launches[0].params
-    words = 1 + BATCH * KV_HEADS + BATCH * HEADS * main["row_blocks"]
+    words = 1 + BATCH * KV_HEADS + BATCH * HEADS * main["row_blocks"] // 4
     assert [address for address, _, _ in made.cuda.zeroed] == [main["finished"] - 4]
     made.kernel.backward(**given, deterministic=True)
     ordered = BATCH * HEADS * main["row_blocks"] * 16 * D + 1 + BATCH * KV_HEADS * (1 + 4 * main["kv_blocks"])
