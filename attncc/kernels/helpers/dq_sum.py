@@ -26,7 +26,6 @@ def kernel(facts: BackwardFacts) -> HelperKernel:
         column_blocks=-(-plan.head_dim // FRAGMENT),
         vector_atomics=TARGETS[plan.target].vector_atomics,
         finished="finished" if facts.counts_finished else "finished_before",
-        stored="first_stored" if facts.stores_dq_first else "all_stored",
     )
 
 
@@ -37,6 +36,6 @@ def parameters(facts: BackwardFacts) -> tuple[Parameter, ...]:
     the end. `dq_stored` is null, or tells of each tile whether anything was stored: else its sum is 0.
     """
     fields = [*pointers("const float", "dq_sum"), *pointers(ELEMENT_TYPES[facts.plan.dtype], "dq")]
-    fields += pointers("const int", "cu_seqlens_q", "finished", *["dq_stored"] * facts.stores_dq_first)
+    fields += pointers("const int", "cu_seqlens_q", "finished", *["dq_stored"] * facts.counts_finished)
     sizes = ints("batch", "num_heads", "q_len", "row_blocks", "group", "dq_consumer_warps")
     return ordered([*fields, *strides("dq"), *sizes, Parameter("factor", "float")])
