@@ -54,6 +54,9 @@ struct Comers {
 
     int before = STORED;
 
+    /// Whether one has stored, who need not be asked again.
+    static __device__ __forceinline__ bool stored(const int* word, int part) { return of_part(published(word), part) == ALL; }
+
     /// As late as the answer's way allows: whoever comes next waits from now on.
     __device__ __forceinline__ void claim(int* word, int part) {
         int found = 0;
