@@ -141,7 +141,7 @@ class BackwardFacts(Facts):
         yield from pointers("float", *["dq_sum"] * owns_keys)
         yield from pointers("const float", "statistics")
         if self.persistent:
-            yield from pointers("int", "next_block", "dq_semaphore", "finished", "dq_stored")
+            yield from pointers("int", "next_block", "dq_semaphore", "finished", *["dq_stored"] * self.stores_dq_first)
         yield from call_fields(plan.variant)
         for name in ("q", "k", "v", "dout", *outputs):
             yield from strides(name)

@@ -5,11 +5,8 @@
 
 /// What the producer tells of a stage of queries.
 struct QueryTileInfo {
-    int place;  // twice the first row block of the tile (row_blocks.cuh), and whether its dQ has been stored: all others add
+    int place;  // of the tile's dQ, see `FirstStores`
     QueryTile tile;
-
-    __device__ __forceinline__ int row_block() const { return place >> 1; }
-    __device__ __forceinline__ bool stored() const { return place & 1; }
 };
 
 /// What is to be done with a stage of keys: nothing any more, or a gradient to be stored, with DIFFERENTIATE after tiles of

@@ -1,8 +1,8 @@
 #include "common/math.cuh"
+#include "scheduler/row_blocks.cuh"
 
 // A sum in global memory that needs no zeros: the warpgroup that comes first to a tile of it stores, the others add. A word of the
-// tile says who has come, 0 in the beginning: four bits for each part of its columns, of which one says that a warpgroup stores, and
-// three count its warps that have.
+// tile says who has come, 0 in the beginning: a bit that a warpgroup stores, and above it how many of its warps have.
 //
 // What is added comes behind what was stored. A warp's stores come before its `publish`: `__syncwarp` orders them before the lane
 // whose release makes them visible with the count. Who finds that all four have stored has acquired it; `__syncwarp` hands that on to
@@ -11,7 +11,7 @@
 // Nobody waits for good. A warpgroup that has claimed a tile publishes it without waiting for other thread blocks. Its warps need
 // each other: for `claim`, and for products, which take all four. But no warp of it can be held up at an earlier tile: the first warp
 // has passed all waits there, and the others wait for the same words and barriers, which don't go back. So `claim` comes behind
-// whatever else the warpgroup waits for, such as dS of the other block of a pair.
+// whatever else the warpgroup waits for. There are no clusters: dS of another block would be such a wait.
 
 __device__ __forceinline__ int take_bits(int* word, int bits) {
     int before;
@@ -43,43 +43,54 @@ __device__ __forceinline__ int warpgroup_count(int barrier, bool yes) {
     return count;
 }
 
-__device__ __forceinline__ void store_four(float* address, const float (&x)[4]) {
-    *(float4*)address = float4{x[0], x[1], x[2], x[3]};
-}
-
-/// Who has come to a part of a tile before a warpgroup. Its lanes call together.
-struct Comers {
+/// Who has come to a tile of dQ before a warpgroup, which calls together.
+struct FirstStores {
     static constexpr int NONE = 0, STORING = 1, STORED = 2;
-    static constexpr int BARRIER = 5, BITS = 4, CLAIM = 1, ONE_WARP = 2, ALL = CLAIM + 4 * ONE_WARP;
+    static constexpr int BARRIER = 5, CLAIM = 1, ONE_WARP = 2, ALL = CLAIM + 4 * ONE_WARP;  // in the word
 
-    int before = STORED;
+    int before;
 
-    /// Whether one has stored, who need not be asked again.
-    static __device__ __forceinline__ bool stored(const int* word, int part) { return of_part(published(word), part) == ALL; }
+    /// What the producer tells of a tile: its first row block, and whether nobody need ask, for it has been stored, or begins with zeros.
+    /// The producer has time to ask. What orders memory for it does so for who adds, too, by way of all barriers between.
+    template <class Params>
+    static __device__ __forceinline__ int place(const Params& params, int row_block) {
+        return 2 * row_block + (params.dq_stored == nullptr || published(word(params, row_block)) == ALL);
+    }
+    static __device__ __forceinline__ int row_block(int place) { return place >> 1; }
 
     /// As late as the answer's way allows: whoever comes next waits from now on.
-    __device__ __forceinline__ void claim(int* word, int part) {
+    template <class Params>
+    __device__ __forceinline__ void claim(const Params& params, int place) {
+        if (is_stored(place)) return;
         int found = 0;
-        if (threadIdx.x % 128 == 0) found = of_part(take_bits(word, CLAIM << BITS * part), part);
+        if (threadIdx.x % 128 == 0) found = take_bits(word(params, row_block(place)), CLAIM);
         found = __shfl_sync(~0u, found, 0);
         before = warpgroup_count(BARRIER, threadIdx.x % 128 < (found == 0 ? NONE : found == ALL ? STORED : STORING));
     }
 
-    /// If a warpgroup is storing, until it has stored.
-    __device__ __forceinline__ void wait(const int* word, int part) {
-        while (__any_sync(~0u, before == STORING)) before = of_part(published(word), part) == ALL ? STORED : STORING;
+    /// Whether the warpgroup stores. Else it adds: if another is storing, behind that.
+    template <class Params>
+    __device__ __forceinline__ bool stores(const Params& params, int place) {
+        if (is_stored(place)) return false;
+        while (__any_sync(~0u, before == STORING))
+            before = published(word(params, row_block(place))) == ALL ? STORED : STORING;
         __syncwarp();
+        return __any_sync(~0u, before == NONE);
     }
 
-    /// Whether the warpgroup is the first, who stores.
-    __device__ __forceinline__ bool none() const { return __any_sync(~0u, before == NONE); }
-
     /// The warp has stored all that it has, if the warpgroup stores.
-    __device__ __forceinline__ void publish(int* word, int part) const {
+    template <class Params>
+    __device__ __forceinline__ void publish(const Params& params, int place) const {
+        if (is_stored(place)) return;
         __syncwarp();
-        publish_more(word, ONE_WARP << BITS * part, before == NONE && threadIdx.x % 32 == 0);
+        publish_more(word(params, row_block(place)), ONE_WARP, before == NONE && threadIdx.x % 32 == 0);
     }
 
 private:
-    static __device__ __forceinline__ int of_part(int word, int part) { return word >> BITS * part & (1 << BITS) - 1; }
+    static __device__ __forceinline__ bool is_stored(int place) { return place & 1; }
+
+    template <class Params>
+    static __device__ __forceinline__ int* word(const Params& params, int row_block) {
+        return params.dq_stored + row_block / ALIGNED_BLOCKS;
+    }
 };

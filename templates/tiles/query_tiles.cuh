@@ -24,7 +24,7 @@ struct QueryTile {
 
 /// The live tiles of a block of keys in ascending order, head after head of the group. The lanes of a warp classify 16 tiles at
 /// once, each for the keys of one consumer. `Keys` knows heads and mask: `last_head()`, and for the keys of the lane's consumer
-/// `range()` in the head that `begin_head(head)` was told, `kind(head, slot)`, and `turned(slot)`, where tiles need no order.
+/// `range()` in the head that `begin_head(head)` was told, and `kind(head, slot)`.
 template <int BLOCK_Q, class Keys>
 struct QueryTiles {
     const Keys& keys;
@@ -38,7 +38,7 @@ struct QueryTiles {
     __device__ __forceinline__ bool more() const { return live != 0; }
 
     __device__ __forceinline__ QueryTile take() {
-        const int shift = (__ffs(live) - 1) & ~1, slot = keys.turned(next + (shift / 2 - TILES) * BLOCK_Q);
+        const int shift = (__ffs(live) - 1) & ~1, slot = next + (shift / 2 - TILES) * BLOCK_Q;
         QueryTile tile = {head, (int)(slot | (live >> shift & 3) | (full >> shift & 3) << QueryTile::FULL_AT), false};
         live &= ~(3u << shift);
         find();
@@ -75,7 +75,7 @@ private:
     }
 
     __device__ __forceinline__ void classify() {
-        const TileKind kind = keys.kind(head, keys.turned(next + thread_index() % 32 / 2 * BLOCK_Q));
+        const TileKind kind = keys.kind(head, next + thread_index() % 32 / 2 * BLOCK_Q);
         live = __ballot_sync(~0u, kind != EMPTY);
         full = __ballot_sync(~0u, kind == FULL);
         next += TILES * BLOCK_Q;

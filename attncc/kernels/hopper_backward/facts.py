@@ -109,7 +109,7 @@ class HopperBackward(BackwardFacts):
 
     @property
     def stores_dq_first(self) -> bool:
-        return True
+        return self.plans_ahead  # others took longer: docs/notebook/2026-11-backward.md, "The first stores dQ"
 
     @property
     def adds_pairs_twice(self) -> bool:

@@ -13,34 +13,41 @@ from tests.emulator import kernel
 
 pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 
-TILES, PARTS = 20, 2
+TILES = 20
 TEXT = """
-static const unsigned char* comes;  // [warpgroup][tile]
-static float* sums;                 // [tile][part][thread][4]
-static int* words;                  // [tile]
+struct Params { int* dq_stored; };
+static const unsigned char *comes, *told;  // [warpgroup][tile]: whether it comes, and whether its producer has asked before
+static float* sums;                        // [tile][thread][4]
+static Params params;
 
 static void body() {
-    const int group = blockIdx.x, part = group % PARTS, thread = threadIdx.x;
+    const int group = blockIdx.x, thread = threadIdx.x;
     for (int tile = 0; tile < TILES; ++tile) {
         if (!comes[group * TILES + tile]) continue;
-        Comers comers;
-        comers.claim(words + tile, part);
+        const int row_block = ALIGNED_BLOCKS * tile;
+        static int places[8];  // which the producer tells the whole warpgroup
+        if (thread == 0) places[group] = told[group * TILES + tile] ? FirstStores::place(params, row_block) : 2 * row_block;
+        meet_named(6, 128);
+        const int place = places[group];
+        meet_named(6, 128);
+        if (FirstStores::row_block(place) != row_block) fail("another row block");
+        FirstStores first_stores;
+        first_stores.claim(params, place);
         for (unsigned i = dice() % 30; i > 0; --i) yield();
-        comers.wait(words + tile, part);
         const float x[4] = {1.0f + group, 2, 3, 4};
-        float* sum = sums + ((tile * PARTS + part) * 128 + thread) * 4;
-        if (comers.none()) {
+        float* sum = sums + (tile * 128 + thread) * 4;
+        if (first_stores.stores(params, place)) {
             for (unsigned i = dice() % 30; i > 0; --i) yield();
-            store_four(sum, x);
+            *(float4*)sum = float4{x[0], x[1], x[2], x[3]};
         } else {
             add_four(sum, x);
         }
-        comers.publish(words + tile, part);
+        first_stores.publish(params, place);
     }
 }
 
-extern "C" void run(const unsigned char* of_comes, float* of_sums, int* of_words, int groups, int seed) {
-    comes = of_comes, sums = of_sums, words = of_words;
+extern "C" void run(const unsigned char* of_comes, const unsigned char* of_told, float* of_sums, int* words, int groups, int seed) {
+    comes = of_comes, told = of_told, sums = of_sums, params = {words};
     launch(body, groups, 128, 1024, seed, groups, 0);  // a cluster, whose blocks run side by side
 }
 """
@@ -48,24 +55,34 @@ extern "C" void run(const unsigned char* of_comes, float* of_sums, int* of_words
 
 @cache
 def library() -> ctypes.CDLL:
-    constants = f"constexpr int TILES = {TILES}, PARTS = {PARTS};\n"
+    constants = f"constexpr int TILES = {TILES};\n"
     text = '#include "hopper_backward/first_stores.cuh"\n#include "memory/add_vector.cuh"\n'
-    return kernel.evaluate(constants + TEXT, '#include "hopper.hpp"\n' + assemble(text, "stores"))
+    leaf = "constexpr int ROW_ALIGNMENT = 64;\n" + assemble(text, "stores")
+    return kernel.evaluate(constants + TEXT, '#include "hopper.hpp"\n' + leaf)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 8])
 def test_one_stores_and_the_others_add(groups: int) -> None:
-    """Each part of a tile has comers of its own; a tile that nobody comes to stays as it was."""
-    comes = np.random.default_rng(groups).random((groups, TILES)) < 0.7
+    """A tile that nobody comes to stays as it was. Producers may ask, or tell nothing."""
+    rng = np.random.default_rng(groups)
+    comes, told = (rng.random((groups, TILES)) < share for share in (0.8, 0.5))
     comes[:, 3] = False
-    sums, words = np.full((TILES, PARTS, 128, 4), np.nan, np.float32), np.zeros(TILES, np.int32)
-    given = comes.astype(np.uint8), sums, words
+    sums, words = np.full((TILES, 128, 4), np.nan, np.float32), np.zeros(TILES, np.int32)
+    given = comes.astype(np.uint8), told.astype(np.uint8), sums, words
     library().run(*(array.ctypes.data_as(ctypes.c_void_p) for array in given), groups, groups)
-    numbers = np.arange(groups)
-    for part in range(PARTS):
-        own = comes & (numbers % PARTS == part)[:, None]
-        first, count = ((1 + numbers) @ own).astype(np.float32), own.sum(0).astype(np.float32)
-        expected = np.stack([first, 2 * count, 3 * count, 4 * count], axis=-1)[:, None]
-        expected = np.where(own.any(0)[:, None, None], expected, np.nan)
-        np.testing.assert_array_equal(sums[:, part], np.broadcast_to(expected, (TILES, 128, 4)))
-        assert ((words >> 4 * part & 15) == np.where(own.any(0), 9, 0)).all()
+    first, count = ((1 + np.arange(groups)) @ comes).astype(np.float32), comes.sum(0).astype(np.float32)
+    expected = np.stack([first, 2 * count, 3 * count, 4 * count], axis=-1)[:, None]
+    expected = np.where(comes.any(0)[:, None, None], expected, np.nan)
+    np.testing.assert_array_equal(sums, np.broadcast_to(expected, (TILES, 128, 4)))
+    assert (words == np.where(comes.any(0), 9, 0)).all()
+
+
+def test_all_add_where_there_are_zeros() -> None:
+    """Without words nobody claims; the tile is as told."""
+    text = '#include "hopper_backward/first_stores.cuh"\n'
+    body = """
+struct Params { int* dq_stored; };
+extern "C" int told(int row_block) { return FirstStores::place(Params{nullptr}, row_block); }
+"""
+    leaf = "constexpr int ROW_ALIGNMENT = 64;\n" + assemble(text, "stores")
+    assert kernel.evaluate(body, '#include "hopper.hpp"\n' + leaf).told(44) == 2 * 44 + 1

@@ -167,16 +167,26 @@ def test_hopper_rounds_dq_without_keys(bench: MakeBench) -> None:
     assert rounds.params["dq_stored"] == made.cuda.launches[0].params["counts"] + 4 * (1 + BATCH * KV_HEADS)
 
 
-def test_hopper_clears_words_of_the_sum_of_dq_without_delta(bench: MakeBench) -> None:
-    """Which has no softmax: who counts, and who stores first."""
-    made, given = hopper_of(bench, plans.SIGMOID), operands() | {"lse": None, "out": None}
-    made.kernel.backward(**given)
+def test_hopper_adds_to_zeros_where_blocks_are_late(bench: MakeBench) -> None:
+    made = hopper_of(bench, plans.FULL)
+    made.kernel.backward(**operands())
+    delta, main, rounds = (launch.params for launch in made.cuda.launches)
+    assert (delta["sum_words"], delta["count_words"]) == (16 * D, 1 + BATCH * KV_HEADS)
+    assert "dq_stored" not in main and not rounds["dq_stored"]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_hopper_clears_what_kernels_count_without_delta(bench: MakeBench, *, deterministic: bool) -> None:
+    """Without softmax. The sum of dQ is cleared where it has an order."""
+    made = hopper_of(bench, replace(plans.CAUSAL, normalize="sigmoid"), 128)
+    q, k = FakeArray((BATCH, HEADS, Q_LEN, 128), "float16"), FakeArray((BATCH, KV_HEADS, KV_LEN, 128), "float16")
+    made.kernel.backward(FakeArray(q.shape, "float16"), q, k, k, None, None, deterministic=deterministic)
     main = made.cuda.launches[0].params
-    words = 1 + BATCH * KV_HEADS + BATCH * HEADS * main["row_blocks"] // 4
-    assert [address for address, _, _ in made.cuda.zeroed] == [main["finished"] - 4]
-    made.kernel.backward(**given, deterministic=True)
-    ordered = BATCH * HEADS * main["row_blocks"] * 16 * D + 1 + BATCH * KV_HEADS * (1 + 4 * main["kv_blocks"])
-    assert made.cuda.zeroed_words == [words, ordered]
+    tiles, turns = BATCH * HEADS * main["row_blocks"] // 4, BATCH * KV_HEADS * 4 * main["kv_blocks"]
+    words = 1 + BATCH * KV_HEADS + (turns if deterministic else tiles)
+    sums = tiles * 64 * 128 * deterministic
+    assert [address for address, _, _ in made.cuda.zeroed] == [main["finished"] - 4 - 4 * sums]
+    assert made.cuda.zeroed_words == [sums + words]
 
 
 @pytest.mark.parametrize(
