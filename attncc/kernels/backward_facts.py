@@ -128,8 +128,10 @@ class BackwardFacts(Facts):
         return blocks * self.row_alignment
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """`statistics` is null without a softmax; `dq_sum` is null where dQ isn't wanted of the kernel. `dq_stored`: one
-        word for each tile of it, 0 at first (first_stores.cuh); null where it begins with zeros."""
+        """Of the kernel, by name. `statistics` is null without a softmax; `dq_sum` is null where dQ isn't wanted of it.
+
+        `dq_stored`: one word for each tile of that sum, 0 at first (first_stores.cuh); null where it begins with zeros.
+        """
         return ordered(self._parameters())
 
     def _parameters(self) -> Iterator[Parameter]:

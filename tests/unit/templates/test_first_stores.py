@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 TILES = 20
 TEXT = """
 struct Params { int* dq_stored; };
-static const unsigned char *comes, *told;  // [warpgroup][tile]: whether it comes, and whether its producer has asked before
+static const unsigned char *comes, *asks;  // [warpgroup][tile]: whether it comes, and whether its producer asks before
 static float* sums;                        // [tile][thread][4]
 static Params params;
 
@@ -26,7 +26,8 @@ static void body() {
         if (!comes[group * TILES + tile]) continue;
         const int row_block = ALIGNED_BLOCKS * tile;
         static int places[8];  // which the producer tells the whole warpgroup
-        if (thread == 0) places[group] = told[group * TILES + tile] ? FirstStores::place(params, row_block) : 2 * row_block;
+        const bool asked = asks[group * TILES + tile];
+        if (thread == 0) places[group] = asked ? FirstStores::place(params, row_block) : 2 * row_block;
         meet_named(6, 128);
         const int place = places[group];
         meet_named(6, 128);
@@ -46,8 +47,9 @@ static void body() {
     }
 }
 
-extern "C" void run(const unsigned char* of_comes, const unsigned char* of_told, float* of_sums, int* words, int groups, int seed) {
-    comes = of_comes, told = of_told, sums = of_sums, params = {words};
+extern "C" void run(
+    const unsigned char* of_comes, const unsigned char* of_asks, float* of_sums, int* words, int groups, int seed) {
+    comes = of_comes, asks = of_asks, sums = of_sums, params = {words};
     launch(body, groups, 128, 1024, seed, groups, 0);  // a cluster, whose blocks run side by side
 }
 """
@@ -65,10 +67,10 @@ def library() -> ctypes.CDLL:
 def test_one_stores_and_the_others_add(groups: int) -> None:
     """A tile that nobody comes to stays as it was. Producers may ask, or tell nothing."""
     rng = np.random.default_rng(groups)
-    comes, told = (rng.random((groups, TILES)) < share for share in (0.8, 0.5))
+    comes, asks = (rng.random((groups, TILES)) < share for share in (0.8, 0.5))
     comes[:, 3] = False
     sums, words = np.full((TILES, 128, 4), np.nan, np.float32), np.zeros(TILES, np.int32)
-    given = comes.astype(np.uint8), told.astype(np.uint8), sums, words
+    given = comes.astype(np.uint8), asks.astype(np.uint8), sums, words
     library().run(*(array.ctypes.data_as(ctypes.c_void_p) for array in given), groups, groups)
     first, count = ((1 + np.arange(groups)) @ comes).astype(np.float32), comes.sum(0).astype(np.float32)
     expected = np.stack([first, 2 * count, 3 * count, 4 * count], axis=-1)[:, None]
