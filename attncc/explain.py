@@ -29,6 +29,7 @@ from .kernels.registry import facts_of, forward_facts, kinds
 from .problem import Problem
 from .problem.masks import bind_mask
 from .runtime.call.splits import choose_splits
+from .runtime.store.crossings import chip_like
 from .schedule.plan import DTYPE_BYTES, KernelPlan
 from .schedule.schedule import Schedule
 from .schedule.target import TARGETS
@@ -281,7 +282,7 @@ def expected_splits(plan: KernelPlan, problem: Problem, device: Device) -> int:
     facts, resident = facts_of(plan), capacity(plan, device)
     blocks, tiles = facts.heads(problem) * facts.q_blocks(problem), most_tiles(plan, problem)
     if isinstance(facts, Decode):
-        return facts.parts(problem, tiles, device.multiprocessors, resident)
+        return facts.parts(problem, tiles, chip_like(device), resident)
     return choose_splits(blocks, tiles, resident)
 
 

@@ -230,6 +230,7 @@ def _explained(
     from ..kernels.registry import facts_of, targets_of
     from ..kernels.serving import plan_for
     from ..runtime.cuda.device import best_target
+    from ..runtime.store.crossings import chip_like
     from ..runtime.store.store import Configuration
     from ..schedule.plan import OWN_KERNELS
 
@@ -255,7 +256,8 @@ def _explained(
     check_cache_dtype(configuration)
     kernels = specification.candidates(configuration, target)
     served = replace(problem, cached=given["kv_lens"] is not None)  # the call whose kernel is looked for
-    plan = plan_for([item.first for item in kernels], served, device.multiprocessors)
+    chip = chip_like(device)
+    plan = plan_for([item.first for item in kernels], served, chip)
     beside: list[KernelPlan] = []
     if plan.pass_name == "decode":
         own = {
@@ -265,7 +267,7 @@ def _explained(
         }
         kernels += tuple(own.values())
         beside = [plan, *(found.first for found in own.values())]
-        faster = facts_of(plan).own_kernels(served, device.multiprocessors)
+        faster = facts_of(plan).own_kernels(served, chip)
         plan = next((own[kernel].first for kernel in faster if kernel in own), plan)
         beside.remove(plan)
     resources: Resources | str | None = None

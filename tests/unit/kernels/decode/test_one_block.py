@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from attncc.compiler import load_specification
+from attncc.kernels.crossings import Chip
 from attncc.kernels.kernel_names import kernel_name
 from attncc.kernels.registry import facts_of
 from attncc.package import prepare
@@ -24,7 +25,7 @@ def own(batch: int, q_len: int, kv_len: int, spec: str = SPEC, **given: Any) -> 
     """Of 32 heads and 8 of keys."""
     plans = load_specification(spec, None, {})[0].plans(USUAL, "sm_90a")
     problem = Problem(batch, 32, 8, q_len, kv_len, 128, 128, **given)
-    return facts_of(plans[1]).own_kernels(problem, MULTIPROCESSORS)
+    return facts_of(plans[1]).own_kernels(problem, Chip(MULTIPROCESSORS))
 
 
 @pytest.mark.parametrize(

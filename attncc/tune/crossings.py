@@ -1,0 +1,174 @@
+"""Measures where the forms of serving calls cross on a GPU: `attncc tune --crossings`.
+
+For each point, calls are timed in every form that some value of the point gives them. The value wins whose forms take
+the least time together. Which is a matter of some percent, so that the rules of `race` hold: ratios of windows that
+stand beside each other in time, order statistics, and fresh windows for the winner of a choice among many.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..kernels.crossings import NEVER, Chip, Crossings
+from ..runtime.cuda.timing import median_interval
+from .points import POINTS, Point, Sample
+from .race import LEAST_WIN, SURE
+
+RACE, CONFIRM = 5, 15  # rounds: to choose a value, and to hold it against the one there was
+
+Say = Callable[[str], None]
+
+
+class Forms(Protocol):
+    """A GPU that times calls in the form that crossing points give them."""
+
+    @property
+    def multiprocessors(self) -> int: ...
+
+    def clock(self) -> float:
+        """Seconds."""
+
+    def prepare(self) -> None:
+        """Compiles what will be timed. AttnccError if it can't."""
+
+    def form(self, sample: Sample, crossings: Crossings) -> Hashable:
+        """What tells the launch of a call from other forms of it."""
+
+    def window(self, sample: Sample, crossings: Crossings) -> float:
+        """Milliseconds of a call, in a window of many."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of a point. `gain`: the share of the time that the new value saves, over the calls whose form it
+    changes, with the interval; `why`: why there is none, or none is known."""
+
+    point: Point
+    was: float
+    now: float
+    gain: float = 0.0
+    interval: tuple[float, float] = (0.0, 0.0)
+    why: str = ""
+    is_measured: bool = True
+
+
+class TimeIsOver(Exception):
+    """The deadline came before a point was measured."""
+
+
+@dataclass
+class Measurement:
+    """Point after point: each with what was found for those before it."""
+
+    gpu: Forms
+    crossings: Crossings
+    deadline: float
+    say: Say = lambda what: None
+    points: Sequence[Point] = POINTS
+    found: list[Found] = field(default_factory=list)
+    _order: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def run(self) -> None:
+        """Until all points are measured, or time is over: `found` has all of them, or after Ctrl-C those before it."""
+        self.say("compiling")
+        self.gpu.prepare()
+        for point in self.points:
+            try:
+                found = self._measured(point)
+            except TimeIsOver:
+                was = getattr(self.crossings, point.name)
+                found = Found(point, was, was, why="time was over", is_measured=False)
+            self.found.append(found)
+            self.crossings = self.crossings._replace(**{point.name: found.now})
+
+    def _measured(self, point: Point) -> Found:
+        choice = _Choice.of(point, self.gpu, self.crossings)
+        was = choice.was
+        if not choice.samples:
+            return Found(point, was, was, why="this GPU has one form of these calls", is_measured=False)
+        ratios = self._rounds(choice, choice.values, RACE)
+        saved = {value: -choice.changed(value) * math.log(statistics.median(ratios[value])) for value in ratios}
+        best = max(choice.values, key=lambda value: (saved[value], -abs(value - was)))
+        if best == was or statistics.median(ratios[best]) > 1 - LEAST_WIN:
+            return Found(point, was, was, why="no other value was faster")
+        sure = self._rounds(choice, [best], CONFIRM)[best]
+        low, high = median_interval(sure, SURE)
+        gain, interval = 1 - statistics.median(sure), (1 - high, 1 - low)
+        if interval[0] < LEAST_WIN:
+            return Found(point, was, was, gain, interval, f"{shown(best)} wasn't faster for sure")
+        return Found(point, was, best, gain, interval)
+
+    def _rounds(self, choice: _Choice, values: Sequence[float], count: int) -> dict[float, list[float]]:
+        """For each round the time with each value over that with the one there was: a mean over the calls whose form it
+        changes. TimeIsOver."""
+        times = {sample: self._times(choice, sample, values, count) for sample in choice.samples}
+        found: dict[float, list[float]] = {}
+        for value in values:
+            changed = [of[form] for sample, of in times.items() if (form := choice.forms[sample, value]) in of]
+            found[value] = [statistics.geometric_mean(ratios) for ratios in zip(*changed, strict=True)] or [1.0] * count
+        return found
+
+    def _times(
+        self, choice: _Choice, sample: Sample, values: Sequence[float], rounds: int
+    ) -> dict[Hashable, list[float]]:
+        """For each round those of the forms that values give a call, over the form there was: a window of each, between
+        two of that one."""
+        held = choice.forms[sample, choice.was]
+        others = {form: value for value in values if (form := choice.forms[sample, value]) != held}
+        found: dict[Hashable, list[float]] = {form: [] for form in others}
+        before = self._window(choice, sample, choice.was) if others else 0.0
+        for _ in range(rounds if others else 0):
+            times = {form: self._window(choice, sample, others[form]) for form in self._shuffled(others)}
+            after = self._window(choice, sample, choice.was)
+            for form, time in times.items():
+                found[form].append(2 * time / (before + after))
+            before = after
+        return found
+
+    def _shuffled(self, forms: Iterable[Hashable]) -> list[Hashable]:
+        found = list(forms)
+        return self._order.sample(found, len(found))
+
+    def _window(self, choice: _Choice, sample: Sample, value: float) -> float:
+        if self.gpu.clock() > self.deadline:
+            raise TimeIsOver
+        self.say(choice.name)
+        return self.gpu.window(sample, self.crossings._replace(**{choice.name: value}))
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Of one point: calls whose form it decides, and the form that each value gives each of them."""
+
+    name: str
+    was: float
+    values: tuple[float, ...]
+    samples: tuple[Sample, ...]
+    forms: dict[tuple[Sample, float], Hashable]
+
+    def changed(self, value: float) -> int:
+        """The number of calls that get another form with a value than they have."""
+        return sum(self.forms[sample, value] != self.forms[sample, self.was] for sample in self.samples)
+
+    @classmethod
+    def of(cls, point: Point, gpu: Forms, crossings: Crossings) -> _Choice:
+        was = getattr(crossings, point.name)
+        values = tuple(sorted({*point.values, was}))
+        samples = tuple(point.samples(Chip(gpu.multiprocessors, crossings)))
+        forms = {
+            (sample, value): gpu.form(sample, crossings._replace(**{point.name: value}))
+            for sample in samples
+            for value in values
+        }
+        decided = tuple(item for item in samples if len({forms[item, value] for value in values}) > 1)
+        return cls(point.name, was, values, decided, forms)
+
+
+def shown(value: float) -> str:
+    """A value of a point, for people."""
+    return "never" if value >= NEVER else f"{value:g}"
