@@ -83,7 +83,7 @@ def _table(run: Measurement) -> Table:
     table.add_column("crossing point")
     table.add_column("was", justify="right", no_wrap=True)
     table.add_column("now", justify="right", no_wrap=True)
-    table.add_column("saves, at the calls that change")
+    table.add_column("saves, of calls that change")
     for found in run.found:
         table.add_row(found.point.decides, shown(found.was), shown(found.now), _gain(found))
     return table
@@ -118,6 +118,9 @@ def _to_json(run: Measurement, before: Crossings, gpu: CrossingsGpu) -> dict[str
             "gain": found.gain,
             "interval": found.interval,
             "why": found.why,
+            "calls": [
+                {**timed.sample._asdict(), "values": timed.values, "ratio": timed.ratio} for timed in found.timed
+            ],
         }
         for found in run.found
     }

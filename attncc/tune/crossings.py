@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -44,6 +44,15 @@ class Forms(Protocol):
 
 
 @dataclass(frozen=True)
+class Timed:
+    """A call in a form that some values of a point give it. `ratio`: its time over that in the form that it had."""
+
+    sample: Sample
+    values: tuple[float, ...]
+    ratio: float
+
+
+@dataclass(frozen=True)
 class Found:
     """What became of a point. `gain`: the share of the time that the new value saves, over the calls whose form it
     changes, with the interval; `why`: why there is none, or none is known."""
@@ -55,6 +64,7 @@ class Found:
     interval: tuple[float, float] = (0.0, 0.0)
     why: str = ""
     is_measured: bool = True
+    timed: tuple[Timed, ...] = ()
 
 
 class TimeIsOver(Exception):
@@ -91,29 +101,23 @@ class Measurement:
         was = choice.was
         if not choice.samples:
             return Found(point, was, was, why="this GPU has one form of these calls", is_measured=False)
-        ratios = self._rounds(choice, choice.values, RACE)
+        times = self._times(choice, choice.values, RACE)
+        timed, ratios = tuple(_timed(choice, times)), _means(choice, choice.values, times)
         saved = {value: -choice.changed(value) * math.log(statistics.median(ratios[value])) for value in ratios}
         best = max(choice.values, key=lambda value: (saved[value], -abs(value - was)))
         if best == was or statistics.median(ratios[best]) > 1 - LEAST_WIN:
-            return Found(point, was, was, why="no other value was faster")
-        sure = self._rounds(choice, [best], CONFIRM)[best]
+            return Found(point, was, was, why="no other value was faster", timed=timed)
+        sure = _means(choice, [best], self._times(choice, [best], CONFIRM))[best]
         low, high = median_interval(sure, SURE)
         gain, interval = 1 - statistics.median(sure), (1 - high, 1 - low)
         if interval[0] < LEAST_WIN:
-            return Found(point, was, was, gain, interval, f"{shown(best)} wasn't faster for sure")
-        return Found(point, was, best, gain, interval)
+            return Found(point, was, was, gain, interval, f"{shown(best)} wasn't faster for sure", timed=timed)
+        return Found(point, was, best, gain, interval, timed=timed)
 
-    def _rounds(self, choice: _Choice, values: Sequence[float], count: int) -> dict[float, list[float]]:
-        """For each round the time with each value over that with the one there was: a mean over the calls whose form it
-        changes. TimeIsOver."""
-        times = {sample: self._times(choice, sample, values, count) for sample in choice.samples}
-        found: dict[float, list[float]] = {}
-        for value in values:
-            changed = [of[form] for sample, of in times.items() if (form := choice.forms[sample, value]) in of]
-            found[value] = [statistics.geometric_mean(ratios) for ratios in zip(*changed, strict=True)] or [1.0] * count
-        return found
+    def _times(self, choice: _Choice, values: Sequence[float], rounds: int) -> _Times:
+        return {sample: self._of_sample(choice, sample, values, rounds) for sample in choice.samples}
 
-    def _times(
+    def _of_sample(
         self, choice: _Choice, sample: Sample, values: Sequence[float], rounds: int
     ) -> dict[Hashable, list[float]]:
         """For each round those of the forms that values give a call, over the form there was: a window of each, between
@@ -167,6 +171,28 @@ class _Choice:
         }
         decided = tuple(item for item in samples if len({forms[item, value] for value in values}) > 1)
         return cls(point.name, was, values, decided, forms)
+
+
+# Of each call and form, for each round: the time over that of the form that the call had.
+_Times = Mapping[Sample, Mapping[Hashable, Sequence[float]]]
+
+
+def _means(choice: _Choice, values: Sequence[float], times: _Times) -> dict[float, list[float]]:
+    """For each round the time with each value over that with the one there was: a mean over the calls whose form it
+    changes."""
+    found: dict[float, list[float]] = {}
+    rounds = max((len(ratios) for of in times.values() for ratios in of.values()), default=1)
+    for value in values:
+        changed = [of[form] for sample, of in times.items() if (form := choice.forms[sample, value]) in of]
+        found[value] = [statistics.geometric_mean(ratios) for ratios in zip(*changed, strict=True)] or [1.0] * rounds
+    return found
+
+
+def _timed(choice: _Choice, times: _Times) -> Iterator[Timed]:
+    for sample, of_sample in times.items():
+        for form, ratios in of_sample.items():
+            values = tuple(value for value in choice.values if choice.forms[sample, value] == form)
+            yield Timed(sample, values, statistics.median(ratios))
 
 
 def shown(value: float) -> str:

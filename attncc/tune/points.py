@@ -49,41 +49,65 @@ class Point:
     samples: Callable[[Chip], Iterator[Sample]]
 
 
+_QUERIES = (8, 1), (8, 2), (7, 3), (8, 4), (8, 5), (8, 6), (8, 8)  # a group, and queries
+
+
 def _split_keys(chip: Chip) -> Iterator[Sample]:
+    """Two ways to have as many rows."""
     heads = max(chip.multiprocessors // 16, 1)
-    return (Sample(1, 1, heads, 128, keys) for keys in (768, 1536, 3072, 6144))
+    for keys in (192, 384, 768, 1536, 3072, 6144):
+        yield Sample(1, 1, heads, 128, keys)
+        yield Sample(1, 1, max(heads // 4, 1), 512, keys)
 
 
 def _idle_share(chip: Chip) -> Iterator[Sample]:
-    shares = 2.5, 3.5, 5, 7, 12
-    return (Sample(1, 1, max(int(chip.multiprocessors / share), 1), 128, 8192) for share in shares)
+    for share in (2.5, 3.5, 5, 7, 12):
+        heads = max(int(chip.multiprocessors / share), 1)
+        yield Sample(1, 1, heads, 128, 8192)
+        yield Sample(1, 1, max(heads // 4, 1), 512, 8192)
 
 
 def _wide_keys(chip: Chip) -> Iterator[Sample]:
-    return (Sample(16, 16, 1, 1, keys, latent=True) for keys in (384, 768, 1536, 3072, 6144, 12288))
-
-
-def _many_rows(chip: Chip) -> Iterator[Sample]:
-    return (Sample(max(chip.multiprocessors // 2, 1), group, 4, 4, 2048) for group in (5, 6, 7, 8))
-
-
-def _more_rows(chip: Chip) -> Iterator[Sample]:
-    return (Sample(max(chip.multiprocessors // 2, 1), 8, 4, q_len, 2048) for q_len in (5, 6, 7, 8))
+    for batch in (1, 16, 64):
+        yield from (Sample(batch, 16, 1, 1, keys, latent=True) for keys in (384, 768, 1536, 3072, 6144, 12288))
 
 
 def _one_block_rows(chip: Chip) -> Iterator[Sample]:
-    batch = max(chip.multiprocessors // 8, 1)
-    rows = (8, 1), (8, 2), (7, 3), (7, 4), (8, 5), (8, 6), (8, 8)
-    return (Sample(batch, group, 4, q_len, 8192) for group, q_len in rows)
+    """A head for each multiprocessor, for each second one, and for a few."""
+    some = max(chip.multiprocessors // 8, 1)
+    for group, q_len in _QUERIES:
+        yield Sample(some, group, 8, q_len, 4096)
+        yield Sample(some, group, 4, q_len, 8192)
+        yield Sample(1, group, 8, q_len, 32768)
 
 
 def _one_block_keys(chip: Chip) -> Iterator[Sample]:
-    return (Sample(chip.multiprocessors, 4, 1, 1, keys) for keys in (768, 1536, 3072, 6144, 12288))
+    return (Sample(chip.multiprocessors, 4, 1, 1, keys) for keys in (768, 1024, 1280, 1536, 2048, 3072, 6144))
 
 
 def _one_block_share(chip: Chip) -> Iterator[Sample]:
-    shares = 0.66, 0.72, 0.78, 0.84, 0.9, 0.97
-    return (Sample(max(int(chip.multiprocessors * share), 1), 4, 1, 1, 8192) for share in shares)
+    for share in (0.66, 0.72, 0.78, 0.84, 0.9, 0.97):
+        heads = max(int(chip.multiprocessors * share), 1)
+        yield from (Sample(heads, 4, 1, 1, keys) for keys in (4096, 16384))
+
+
+def _many_rows(chip: Chip) -> Iterator[Sample]:
+    """As `_one_block_rows`, and with more heads than multiprocessors."""
+    for group in (5, 6, 7, 8):
+        yield from _of_rows(chip, group, 4)
+
+
+def _more_rows(chip: Chip) -> Iterator[Sample]:
+    for q_len in (5, 6, 7, 8):
+        yield from _of_rows(chip, 8, q_len)
+
+
+def _of_rows(chip: Chip, group: int, q_len: int) -> Iterator[Sample]:
+    some = max(chip.multiprocessors // 8, 1)
+    yield Sample(4 * some, group, 4, q_len, 2048)
+    yield Sample(2 * some, group, 8, q_len, 4096)
+    yield Sample(some, group, 4, q_len, 8192)
+    yield Sample(1, group, 8, q_len, 32768)
 
 
 def _run_keys(chip: Chip, tiles: float, heads: int) -> int:
@@ -101,54 +125,50 @@ def _short_run_rows(chip: Chip) -> Iterator[Sample]:
 
 
 def _merged_rows(chip: Chip) -> Iterator[Sample]:
-    yield from (Sample(1, 8, 1, 1, keys) for keys in (2048, 8192, 32768))
+    yield from (Sample(1, 8, 1, 1, keys) for keys in (2048, 8192, 32768, 131072))
+    yield from (Sample(1, 8, 2, 1, keys) for keys in (2048, 16384))
     yield from (Sample(1, 4, 8, 4, keys) for keys in (1024, 4096))
 
 
+# In the order in which they are measured: which kernel for many rows is best is asked of calls that don't have one
+# thread block a multiprocessor.
 POINTS = (
     Point(
-        "split_keys", "forward -> decode, few thread blocks: keys", (512, 1024, 2048, 4096, 8192, NEVER), _split_keys
+        "split_keys",
+        "forward to decode, few thread blocks: keys",
+        (128, 256, 512, 1024, 2048, 4096, 8192, NEVER),
+        _split_keys,
     ),
-    Point(
-        "idle_share",
-        "forward -> decode: multiprocessors for each thread block",
-        (2, 3, 4, 6, 8, 16, NEVER),
-        _idle_share,
-    ),
+    Point("idle_share", "the same: multiprocessors a block", (2, 3, 4, 6, 8, 16, NEVER), _idle_share),
     Point(
         "wide_keys",
-        "decode -> the kernel of wide heads, few rows: keys",
+        "decode to the kernel of wide heads: keys",
         (256, 512, 1024, 2048, 4096, 8192, 16384, NEVER),
         _wide_keys,
     ),
-    Point("many_rows", "decode -> its kernel for 17 rows and more: rows", (17, 22, 26, 30, NEVER), _many_rows),
-    Point("more_rows", "-> its kernel for 33 rows and more: rows", (33, 44, 52, 60, NEVER), _more_rows),
-    Point(
-        "one_block_rows",
-        "two thread blocks a multiprocessor -> one: rows",
-        (1, 12, 18, 24, 33, 44, 56, NEVER),
-        _one_block_rows,
-    ),
+    Point("one_block_rows", "one block a multiprocessor: rows", (1, 12, 18, 24, 33, 44, 56, NEVER), _one_block_rows),
     Point(
         "one_block_keys",
         "the same, where each has a head: keys",
-        (512, 1024, 2048, 4096, 8192, 16384, NEVER),
+        (640, 896, 1152, 1408, 1792, 2560, 4096, 8192, NEVER),
         _one_block_keys,
     ),
     Point(
         "one_block_share",
-        "the same: heads for each multiprocessor",
+        "the same: heads a multiprocessor",
         (0.625, 0.6875, 0.75, 0.8125, 0.875, 0.9375, NEVER),
         _one_block_share,
     ),
+    Point("many_rows", "to the kernel for 17 rows: rows", (17, 22, 26, 30, NEVER), _many_rows),
+    Point("more_rows", "to the kernel for 33 rows: rows", (33, 44, 52, 60, NEVER), _more_rows),
     Point(
         "short_run",
-        "one part of the keys a multiprocessor -> two: tiles of one row",
+        "two parts of the keys a multiprocessor: tiles",
         (2, 6, 10, 13, 16, 20, 26, 40),
         _short_run,
     ),
     Point("short_run_rows", "the same: rows that count as a tile", (1, 2, 4, 8, NEVER), _short_run_rows),
     Point(
-        "merged_rows", "few parts -> many: rows merged in the time of a tile", (6, 12, 24, 48, 96, NEVER), _merged_rows
+        "merged_rows", "more parts: rows merged in a tile's time", (6, 12, 16, 24, 32, 48, 64, 96, NEVER), _merged_rows
     ),
 )
