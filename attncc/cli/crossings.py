@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..quoting import json_text
+from ..version import __version__
 from .console import as_json, progress, rich_console, wrapped
 from .interrupts import Interrupted
 
@@ -37,14 +38,13 @@ def measure(budget: float, *, dry_run: bool) -> None:
     from ..runtime.store import crossings as store
     from ..tune.crossings import Measurement
     from ..tune.crossings_gpu import CrossingsGpu
-    from ..tune.points import POINTS
 
     gpu = CrossingsGpu()
     known = store.kept(gpu.device.name)
-    before = Crossings() if known is None else known.crossings
+    before = Crossings() if known is None or known.about.get("attncc") != __version__ else known.crossings
     run = Measurement(gpu, before, gpu.clock() + budget)
-    interrupted = _run(run, len(POINTS))
-    if not dry_run and any(found.is_measured for found in run.found):
+    interrupted = _run(run)
+    if not dry_run and any(found.is_measured for found in run.found.values()):
         store.keep(store.Measured(gpu.device.name, run.crossings, gpu.about()))
     if as_json():
         click.echo(json_text(_to_json(run, before, gpu), indent=2))
@@ -55,18 +55,11 @@ def measure(budget: float, *, dry_run: bool) -> None:
         raise Interrupted
 
 
-def _run(run: Measurement, points: int) -> bool:
+def _run(run: Measurement) -> bool:
     """True if Ctrl-C ended it: what was found until then counts."""
-    shown = 0
-    with progress("measuring:", points) as advance:
+    from ..tune.crossings import PASSES
 
-        def say(what: str) -> None:
-            nonlocal shown
-            while shown < len(run.found):
-                shown += 1
-                advance(what)
-
-        run.say = say
+    with progress("measuring:", 1 + len(run.points) * PASSES) as run.say:
         try:
             run.run()
         except (Interrupted, KeyboardInterrupt):
@@ -84,7 +77,7 @@ def _table(run: Measurement) -> Table:
     table.add_column("was", justify="right", no_wrap=True)
     table.add_column("now", justify="right", no_wrap=True)
     table.add_column("saves, of calls that change")
-    for found in run.found:
+    for found in run.found.values():
         table.add_row(found.point.decides, shown(found.was), shown(found.now), _gain(found))
     return table
 
@@ -100,19 +93,20 @@ def _sentence(run: Measurement, gpu: CrossingsGpu, *, dry_run: bool) -> str:
     """What became of it."""
     from ..runtime.store.crossings import path_of
 
-    if not any(found.is_measured for found in run.found):
+    if not any(found.is_measured for found in run.found.values()):
         return "the time was too short: nothing was measured to the end. Try a longer --budget"
-    moved = sum(found.now != found.was for found in run.found)
+    moved = sum(found.now != found.was for found in run.found.values())
     what = f"{moved} of {len(run.found)} crossing points moved" if moved else "all crossing points stay"
     path = path_of(gpu.device.name)
     if dry_run:
         return f"{what}. Nothing is written; without --dry-run {path} would be"
-    return f"{what}. Processes that begin now read them from {path}; delete it, and the usual ones count again"
+    note = ". Calls that get another form round otherwise" * (moved > 0)
+    return f"{what}{note}. Processes that begin now read them from {path}; delete it, and the usual ones count again"
 
 
 def _to_json(run: Measurement, before: Crossings, gpu: CrossingsGpu) -> dict[str, Any]:
     points = {
-        found.point.name: {
+        name: {
             "was": found.was,
             "now": found.now,
             "gain": found.gain,
@@ -122,7 +116,7 @@ def _to_json(run: Measurement, before: Crossings, gpu: CrossingsGpu) -> dict[str
                 {**timed.sample._asdict(), "values": timed.values, "ratio": timed.ratio} for timed in found.timed
             ],
         }
-        for found in run.found
+        for name, found in run.found.items()
     }
     about = {**gpu.about(), "ended": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
     return {

@@ -11,7 +11,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..kernels.crossings import NEVER, Chip, Crossings
@@ -20,6 +20,7 @@ from .points import POINTS, Point, Sample
 from .race import LEAST_WIN, SURE
 
 RACE, CONFIRM = 5, 15  # rounds: to choose a value, and to hold it against the one there was
+PASSES = 2  # over all points: what is best at one depends on the others
 
 Say = Callable[[str], None]
 
@@ -73,28 +74,36 @@ class TimeIsOver(Exception):
 
 @dataclass
 class Measurement:
-    """Point after point: each with what was found for those before it."""
+    """Point after point, each with what was found for the others."""
 
     gpu: Forms
     crossings: Crossings
     deadline: float
     say: Say = lambda what: None
-    points: Sequence[Point] = POINTS
-    found: list[Found] = field(default_factory=list)
+    points: tuple[Point, ...] = POINTS
+    found: dict[str, Found] = field(default_factory=dict)  # by name
     _order: random.Random = field(default_factory=lambda: random.Random(0))
 
     def run(self) -> None:
         """Until all points are measured, or time is over: `found` has all of them, or after Ctrl-C those before it."""
         self.say("compiling")
         self.gpu.prepare()
-        for point in self.points:
+        for point in self.points * PASSES:
+            self.say(point.name)
             try:
                 found = self._measured(point)
             except TimeIsOver:
                 was = getattr(self.crossings, point.name)
                 found = Found(point, was, was, why="time was over", is_measured=False)
-            self.found.append(found)
-            self.crossings = self.crossings._replace(**{point.name: found.now})
+            self._keep(found)
+
+    def _keep(self, found: Found) -> None:
+        """Of a later pass only what moves."""
+        name = found.point.name
+        first = self.found.setdefault(name, found)
+        if found.now != found.was:
+            self.found[name] = replace(found, was=first.was)
+            self.crossings = self.crossings._replace(**{name: found.now})
 
     def _measured(self, point: Point) -> Found:
         choice = _Choice.of(point, self.gpu, self.crossings)
@@ -141,7 +150,6 @@ class Measurement:
     def _window(self, choice: _Choice, sample: Sample, value: float) -> float:
         if self.gpu.clock() > self.deadline:
             raise TimeIsOver
-        self.say(choice.name)
         return self.gpu.window(sample, self.crossings._replace(**{choice.name: value}))
 
 

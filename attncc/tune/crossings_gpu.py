@@ -25,10 +25,10 @@ from ..runtime.frameworks.transfer import usable_cupy
 from ..runtime.kernel import Kernel
 from ..runtime.store.loaded_kernels import KernelLoader, LoadedKernels
 from ..runtime.store.store import Configuration
-from ..schedule.plan import OWN_KERNELS
+from ..schedule.plan import OWN_KERNELS, OwnKernel
 from ..threads import DaemonThreads
 from ..version import __version__
-from .points import HEAD_DIM, LATENT_DIMS, Sample
+from .points import HEAD_DIM, LATENT_DIMS, NARROW, Sample
 
 DTYPE = "fp16"  # CuPy has no bf16; both take the same time
 WINDOW_MS, SETTLE_MS = 4.0, 2.0
@@ -73,9 +73,12 @@ class CrossingsGpu:
 
     def prepare(self) -> None:
         """Compiles all kernels that calls may get, in processes: forward and decode, and those of some decode calls."""
-        wanted = [(self._stores[dims], _configuration(dims)) for dims in self._stores]
-        dense = self._stores[HEAD_DIM, HEAD_DIM]
-        wanted += [(dense, _configuration((HEAD_DIM, HEAD_DIM))._replace(**own._asdict())) for own in OWN_KERNELS]
+        own_kernels = (OwnKernel(), *OWN_KERNELS)
+        wanted = [
+            (store, _configuration(dims)._replace(**own._asdict()))
+            for dims, store in self._stores.items()
+            for own in own_kernels
+        ]
         with DaemonThreads(jobs()) as threads:
             for made in [threads.submit(self._compile, *item) for item in wanted]:
                 made.result()
@@ -119,7 +122,7 @@ class CrossingsGpu:
         path = find("full")
         assert path is not None
         specification = load_specification(path, None, {})[0]
-        dims = (HEAD_DIM, HEAD_DIM), LATENT_DIMS
+        dims = (HEAD_DIM, HEAD_DIM), (NARROW, NARROW), LATENT_DIMS
         return {own: CompiledStore(specification, _configuration(own), (self._target,)) for own in dims}
 
     def _compile(self, store: CompiledStore, configuration: Configuration) -> None:

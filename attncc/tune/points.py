@@ -14,24 +14,25 @@ from typing import NamedTuple
 from ..kernels.crossings import NEVER, Chip
 from ..problem import Problem
 
-HEAD_DIM = 128
+HEAD_DIM, NARROW = 128, 64
 LATENT_DIMS = 576, 512  # of MLA: v is the first columns of k
 _KEY_TILE = 64  # keys, of the decode kernel
 
 
 class Sample(NamedTuple):
-    """A dense call without a mask. `latent`: v is the first columns of k."""
+    """A dense call without a mask."""
 
     batch: int
     group: int  # query heads of a key head
     kv_heads: int
     q_len: int
     kv_len: int
-    latent: bool = False
+    head_dims: tuple[int, int] = (HEAD_DIM, HEAD_DIM)
 
     @property
-    def head_dims(self) -> tuple[int, int]:
-        return LATENT_DIMS if self.latent else (HEAD_DIM, HEAD_DIM)
+    def latent(self) -> bool:
+        """Whether v is the first columns of k."""
+        return self.head_dims == LATENT_DIMS
 
     @property
     def problem(self) -> Problem:
@@ -69,7 +70,7 @@ def _idle_share(chip: Chip) -> Iterator[Sample]:
 
 def _wide_keys(chip: Chip) -> Iterator[Sample]:
     for batch in (1, 16, 64):
-        yield from (Sample(batch, 16, 1, 1, keys, latent=True) for keys in (384, 768, 1536, 3072, 6144, 12288))
+        yield from (Sample(batch, 16, 1, 1, keys, LATENT_DIMS) for keys in (384, 768, 1536, 3072, 6144, 12288))
 
 
 def _one_block_rows(chip: Chip) -> Iterator[Sample]:
@@ -108,11 +109,13 @@ def _of_rows(chip: Chip, group: int, q_len: int) -> Iterator[Sample]:
     yield Sample(2 * some, group, 8, q_len, 4096)
     yield Sample(some, group, 4, q_len, 8192)
     yield Sample(1, group, 8, q_len, 32768)
+    yield Sample(4 * some, group, 4, q_len, 4096, (NARROW, NARROW))
+    yield Sample(1, group, 8, q_len, 65536, (NARROW, NARROW))
 
 
 def _run_keys(chip: Chip, tiles: float, heads: int) -> int:
     """Keys, so that a multiprocessor has about so many tiles of some heads."""
-    return int(chip.multiprocessors * tiles) // heads * _KEY_TILE
+    return max(int(chip.multiprocessors * tiles) // heads, 1) * _KEY_TILE
 
 
 def _short_run(chip: Chip) -> Iterator[Sample]:
