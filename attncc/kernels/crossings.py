@@ -13,10 +13,12 @@ from typing import NamedTuple
 class Crossings(NamedTuple):
     """Forward beside decode, the kernels for many rows, thread blocks a multiprocessor, and parts of an item's keys."""
 
-    # The decode kernel takes calls that aren't its own if the forward kernel leaves the GPU idle: over so many keys,
-    split_keys: float = 2048
-    # with so many multiprocessors for each thread block of the forward kernel.
-    idle_share: float = 4
+    # The decode kernel takes calls that aren't its own if the forward kernel leaves the GPU idle. It shares their keys
+    # out among all multiprocessors. To start and to merge takes it the time in which the forward kernel goes over so
+    # many keys,
+    split_keys: float = 800
+    # and where all are busy it takes so many times as long.
+    idle_share: float = 2.5
     # The kernel of wide heads takes the calls of few rows from the decode kernel: over so many keys.
     wide_keys: float = 4096
     # Decode calls of so many rows (queries times the query heads of a key head) run the kernels for 17 rows and more,
@@ -26,15 +28,15 @@ class Crossings(NamedTuple):
     # One thread block a multiprocessor, with larger tiles, in place of two: for so many rows,
     one_block_rows: float = 33
     # or for so many keys, if each multiprocessor has a head:
-    one_block_keys: float = 4096
+    one_block_keys: float = 1024
     # heads, as a share of the multiprocessors.
-    one_block_share: float = 15 / 16
+    one_block_share: float = 11 / 16
     # One part of the keys a multiprocessor in place of two: up to so many tiles of one row,
     short_run: float = 16
     # and one more for each so many rows, because the more rows there are to merge, the fewer parts there should be.
     short_run_rows: float = 2
     # Rows of one part that a thread block merges in the time of a tile: it bounds the parts of few keys.
-    merged_rows: float = 24
+    merged_rows: float = 32
 
 
 NEVER = 1e30  # as a number of keys, rows, heads: more than there are ever

@@ -349,14 +349,6 @@ class ForwardFacts(Facts):
         seldom = SELDOM_CODE // 2 if self.has_near_form else WIDE_SELDOM_CODE if self.halves_output else SELDOM_CODE
         return steps(plan.variant, plan.warps, plan.block_q // plan.warps // FRAGMENT, self.warp_keys // 8, seldom)
 
-    def leaves_idle(self, problem: Problem, chip: Chip) -> bool:
-        """Whether most of a GPU has nothing to do while the kernel, which doesn't split them, goes over many keys."""
-        if self.plan.may_split or self.plan.loop == "kv_outer":
-            return False
-        blocks, crossings = self.q_blocks(problem) * self.heads(problem), chip.crossings
-        idle = crossings.idle_share * blocks <= chip.multiprocessors
-        return idle and problem.keys >= crossings.split_keys
-
     def parameters(self) -> tuple[Parameter, ...]:
         return ordered(self._parameters())
 

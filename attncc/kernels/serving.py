@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..problem import Problem
 from ..schedule.plan import KernelPlan
 from .crossings import Chip, Crossings
+from .live_tiles import reach, reach_is_guessed
 from .registry import facts_of, forward_facts
 from .shared_prefix import behind_prefix
 
@@ -31,7 +32,19 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, chip: Chip | None = 
     decode = next((plan for plan in plans[1:] if plan.pass_name == "decode"), served)
     if not facts_of(served).fits_pages(problem):
         return decode
-    return decode if chip and forward_facts(served).leaves_idle(problem, chip) else served
+    return decode if chip and _leaves_idle(served, problem, chip) else served
+
+
+def _leaves_idle(plan: KernelPlan, problem: Problem, chip: Chip) -> bool:
+    """Whether so much of a GPU has nothing to do, while a forward kernel that doesn't split its keys goes over them,
+    that the decode kernel takes less time. That shares them out among all multiprocessors, and takes longer for each,
+    as for a start: `Crossings`. Where inputs tell which keys a block of queries sees, shares may have none to see."""
+    facts = forward_facts(plan)
+    if plan.may_split or plan.loop == "kv_outer" or reach_is_guessed(plan):
+        return False
+    busy = facts.q_blocks(problem) * facts.heads(problem) / chip.multiprocessors
+    spared = reach(plan, problem) * (1 - chip.crossings.idle_share * busy)
+    return spared >= chip.crossings.split_keys
 
 
 def backward_plan_for(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:

@@ -28,7 +28,7 @@ from ..runtime.store.store import Configuration
 from ..schedule.plan import OWN_KERNELS, OwnKernel
 from ..threads import DaemonThreads
 from ..version import __version__
-from .points import HEAD_DIM, LATENT_DIMS, NARROW, Sample
+from .points import HEAD_DIM, LATENT_DIMS, NARROW, WIDE, Sample
 
 DTYPE = "fp16"  # CuPy has no bf16; both take the same time
 WINDOW_MS, SETTLE_MS = 4.0, 2.0
@@ -122,7 +122,7 @@ class CrossingsGpu:
         path = find("full")
         assert path is not None
         specification = load_specification(path, None, {})[0]
-        dims = (HEAD_DIM, HEAD_DIM), (NARROW, NARROW), LATENT_DIMS
+        dims = (NARROW, NARROW), (HEAD_DIM, HEAD_DIM), (WIDE, WIDE), LATENT_DIMS
         return {own: CompiledStore(specification, _configuration(own), (self._target,)) for own in dims}
 
     def _compile(self, store: CompiledStore, configuration: Configuration) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..kernels.crossings import NEVER, Chip
 from ..problem import Problem
 
-HEAD_DIM, NARROW = 128, 64
+NARROW, HEAD_DIM, WIDE = 64, 128, 256
 LATENT_DIMS = 576, 512  # of MLA: v is the first columns of k
 _KEY_TILE = 64  # keys, of the decode kernel
 
@@ -54,18 +54,20 @@ _QUERIES = (8, 1), (8, 2), (7, 3), (8, 4), (8, 5), (8, 6), (8, 8)  # a group, an
 
 
 def _split_keys(chip: Chip) -> Iterator[Sample]:
-    """Two ways to have as many rows."""
-    heads = max(chip.multiprocessors // 16, 1)
-    for keys in (192, 384, 768, 1536, 3072, 6144):
-        yield Sample(1, 1, heads, 128, keys)
-        yield Sample(1, 1, max(heads // 4, 1), 512, keys)
+    """Few thread blocks of the forward kernel, and a sixth of the multiprocessors' number."""
+    for head_dim in (NARROW, HEAD_DIM, WIDE):
+        for keys in (384, 768, 1536, 3072):
+            yield Sample(1, 1, max(chip.multiprocessors // 16, 1), 128, keys, (head_dim, head_dim))
+            yield Sample(1, 1, max(chip.multiprocessors // 6, 1), 128, keys, (head_dim, head_dim))
 
 
 def _idle_share(chip: Chip) -> Iterator[Sample]:
-    for share in (2.5, 3.5, 5, 7, 12):
-        heads = max(int(chip.multiprocessors / share), 1)
-        yield Sample(1, 1, heads, 128, 8192)
-        yield Sample(1, 1, max(heads // 4, 1), 512, 8192)
+    """So many thread blocks, with one head each and with some."""
+    for head_dim in (NARROW, HEAD_DIM, WIDE):
+        for share in (4, 3, 2.5):
+            blocks = max(int(chip.multiprocessors / share), 1)
+            yield Sample(1, 1, blocks, 128, 6144, (head_dim, head_dim))
+            yield Sample(1, 1, max(blocks // 4, 1), 512, 16384, (head_dim, head_dim))
 
 
 def _wide_keys(chip: Chip) -> Iterator[Sample]:
@@ -138,11 +140,11 @@ def _merged_rows(chip: Chip) -> Iterator[Sample]:
 POINTS = (
     Point(
         "split_keys",
-        "forward to decode, few thread blocks: keys",
-        (128, 256, 512, 1024, 2048, 4096, 8192, NEVER),
+        "forward to decode, few thread blocks: keys to start",
+        (200, 400, 800, 1200, 1600, 2400, NEVER),
         _split_keys,
     ),
-    Point("idle_share", "the same: multiprocessors a block", (2, 3, 4, 6, 8, 16, NEVER), _idle_share),
+    Point("idle_share", "the same: times as long, all busy", (1.5, 2, 2.5, 3, 3.5, 4, 6), _idle_share),
     Point(
         "wide_keys",
         "decode to the kernel of wide heads: keys",

@@ -12,7 +12,7 @@ from ..products import Product
 class HopperDecode(WarpgroupRows, Decode):
     """Of a plan of the pass `decode`."""
 
-    most_read_once = LEAST_ROWS[0]
+    most_read_once = LEAST_ROWS[-1]
 
     @property
     def reads_once(self) -> bool:
