@@ -96,8 +96,6 @@ class LaidOut(NamedTuple):
 class Decode(PortableForward):
     """Of a plan of the pass `decode`."""
 
-    most_read_once = 0  # `least_rows` of kernels that read keys once
-
     @property
     def template(self) -> str:
         return "decode/decode.cu.j2"
@@ -243,11 +241,11 @@ class Decode(PortableForward):
 
     @property
     def reads_once(self) -> bool:
-        """Of few rows, whose calls the memory limits; with many some lost 0.3 to 3 %. Where that was timed. Not of
-        8-bit caches in pages: such launches ended with an illegal instruction, and why isn't known."""
+        """Where that was timed. Not of 8-bit caches in pages: such launches ended with an illegal instruction, and why
+        isn't known."""
         plan, wide = self.plan, max(self.plan.build.padded_head_dims) > 128
         able = TARGETS[plan.target].evicts_first and is_timed(plan.build) and not wide
-        return able and plan.least_rows <= self.most_read_once and not (plan.paged and plan.kv_dtype)
+        return able and not (plan.paged and plan.kv_dtype)
 
     # ------------------------------------------------------------ shared memory
 
