@@ -14,10 +14,11 @@ class Crossings(NamedTuple):
     """Forward beside decode, the kernels for many rows, thread blocks a multiprocessor, and parts of an item's keys."""
 
     # The decode kernel takes calls that aren't its own if the forward kernel leaves the GPU idle. It shares their keys
-    # out among all multiprocessors. To start and to merge takes it the time in which the forward kernel goes over so
-    # many keys,
-    split_keys: float = 800
-    # and where all are busy it takes so many times as long.
+    # out among all multiprocessors. To start and to merge takes it as long as the forward kernel takes for so many keys,
+    split_keys: float = 400
+    # under a mask, whose blocks of queries don't see equally many keys,
+    masked_split_keys: float = 1000
+    # and so many times as long for the keys where no multiprocessor is idle.
     idle_share: float = 2.5
     # The kernel of wide heads takes the calls of few rows from the decode kernel: over so many keys.
     wide_keys: float = 4096

@@ -44,7 +44,7 @@ def _leaves_idle(plan: KernelPlan, problem: Problem, chip: Chip) -> bool:
         return False
     busy = facts.q_blocks(problem) * facts.heads(problem) / chip.multiprocessors
     spared = reach(plan, problem) * (1 - chip.crossings.idle_share * busy)
-    return spared >= chip.crossings.split_keys
+    return spared >= (chip.crossings.masked_split_keys if plan.variant.keeps else chip.crossings.split_keys)
 
 
 def backward_plan_for(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:

@@ -6,10 +6,10 @@ import time
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..compiler import CompiledStore, load_specification
-from ..kernels.crossings import Crossings
+from ..kernels.crossings import Chip, Crossings
 from ..kernels.decode.facts import Decode
 from ..kernels.kernel_names import kernel_name
 from ..kernels.live_tiles import most_tiles
@@ -28,10 +28,21 @@ from ..runtime.store.store import Configuration
 from ..schedule.plan import OWN_KERNELS, OwnKernel
 from ..threads import DaemonThreads
 from ..version import __version__
-from .points import HEAD_DIM, LATENT_DIMS, NARROW, WIDE, Sample
+from .points import POINTS, Sample
 
 DTYPE = "fp16"  # CuPy has no bf16; both take the same time
 WINDOW_MS, SETTLE_MS = 4.0, 2.0
+
+
+class _Kind(NamedTuple):
+    """Of calls that have the same kernels."""
+
+    head_dims: tuple[int, int]
+    causal: bool
+
+
+def _kind(sample: Sample) -> _Kind:
+    return _Kind(sample.head_dims, sample.causal)
 
 
 @dataclass(frozen=True)
@@ -48,8 +59,8 @@ class CrossingsGpu:
         self._cupy = usable_cupy()
         self._stopwatch = CuPyStopwatch()
         self._stream = self._cupy.cuda.Stream(non_blocking=True)
-        self._kernels: dict[tuple[tuple[int, int], Crossings], Kernel] = {}
-        self._loaders: dict[tuple[tuple[int, int], Crossings], KernelLoader] = {}
+        self._kernels: dict[tuple[_Kind, Crossings], Kernel] = {}
+        self._loaders: dict[tuple[_Kind, Crossings], KernelLoader] = {}
         self._sample: Sample | None = None  # of these graphs
         self._graphs: dict[Hashable, _Graph] = {}  # by form
         self._arrays: list[tuple[Any, Any, Any, Any]] = []  # that these read and write
@@ -75,8 +86,8 @@ class CrossingsGpu:
         """Compiles all kernels that calls may get, in processes: forward and decode, and those of some decode calls."""
         own_kernels = (OwnKernel(), *OWN_KERNELS)
         wanted = [
-            (store, _configuration(dims)._replace(**own._asdict()))
-            for dims, store in self._stores.items()
+            (store, store.configurations[0]._replace(**own._asdict()))
+            for store in self._stores.values()
             for own in own_kernels
         ]
         with DaemonThreads(jobs()) as threads:
@@ -92,7 +103,7 @@ class CrossingsGpu:
         if not isinstance(facts, Decode):
             return name
         resident = self.multiprocessors * loaded.function(name).resident_blocks
-        units = [max(most_tiles(plan, problem), 1)] * facts.items(problem)
+        units = [max(most_tiles(plan, problem), 1)] * facts.items(problem)  # under a mask about
         grid = decode_grid(facts, problem, resident)
         laid = facts.laid_out(problem, units, loaded.chip, grid, alike=True)
         return name, grid, tuple(own.runs for own in laid)
@@ -118,12 +129,14 @@ class CrossingsGpu:
         return found
 
     @cached_property
-    def _stores(self) -> dict[tuple[int, int], CompiledStore]:
-        path = find("full")
+    def _stores(self) -> dict[_Kind, CompiledStore]:
+        kinds = {_kind(sample) for point in POINTS for sample in point.samples(Chip(self.multiprocessors))}
+        return {kind: self._store(kind) for kind in kinds}
+
+    def _store(self, kind: _Kind) -> CompiledStore:
+        path = find("causal" if kind.causal else "full")
         assert path is not None
-        specification = load_specification(path, None, {})[0]
-        dims = (NARROW, NARROW), (HEAD_DIM, HEAD_DIM), (WIDE, WIDE), LATENT_DIMS
-        return {own: CompiledStore(specification, _configuration(own), (self._target,)) for own in dims}
+        return CompiledStore(load_specification(path, None, {})[0], _configuration(kind.head_dims), (self._target,))
 
     def _compile(self, store: CompiledStore, configuration: Configuration) -> None:
         if self._target in store.targets(configuration):
@@ -131,16 +144,16 @@ class CrossingsGpu:
 
     def _kernel(self, sample: Sample, crossings: Crossings) -> Kernel:
         """One whose calls get the forms that these points give them."""
-        key = sample.head_dims, crossings
+        key = _kind(sample), crossings
         if key not in self._kernels:
-            store = self._stores[sample.head_dims]
+            store = self._stores[_kind(sample)]
             self._loaders[key] = KernelLoader(store, crossings=crossings)
             self._kernels[key] = Kernel(store, (self._loaders[key], KernelLoader(store, backward=True)))
         return self._kernels[key]
 
     def _loaded(self, sample: Sample, crossings: Crossings) -> LoadedKernels:
         self._kernel(sample, crossings)
-        loader = self._loaders[sample.head_dims, crossings]
+        loader = self._loaders[_kind(sample), crossings]
         return loader.serving(_configuration(sample.head_dims), self.device.ordinal, sample.problem)
 
     # ------------------------------------------------------------ calls

@@ -20,7 +20,7 @@ _KEY_TILE = 64  # keys, of the decode kernel
 
 
 class Sample(NamedTuple):
-    """A dense call without a mask."""
+    """A dense call, without a mask or causal."""
 
     batch: int
     group: int  # query heads of a key head
@@ -28,6 +28,7 @@ class Sample(NamedTuple):
     q_len: int
     kv_len: int
     head_dims: tuple[int, int] = (HEAD_DIM, HEAD_DIM)
+    causal: bool = False
 
     @property
     def latent(self) -> bool:
@@ -56,9 +57,13 @@ _QUERIES = (8, 1), (8, 2), (7, 3), (8, 4), (8, 5), (8, 6), (8, 8)  # a group, an
 def _split_keys(chip: Chip) -> Iterator[Sample]:
     """Few thread blocks of the forward kernel, and a sixth of the multiprocessors' number."""
     for head_dim in (NARROW, HEAD_DIM, WIDE):
-        for keys in (384, 768, 1536, 3072):
-            yield Sample(1, 1, max(chip.multiprocessors // 16, 1), 128, keys, (head_dim, head_dim))
-            yield Sample(1, 1, max(chip.multiprocessors // 6, 1), 128, keys, (head_dim, head_dim))
+        for blocks in (chip.multiprocessors // 16, chip.multiprocessors // 6):
+            dims, heads = (head_dim, head_dim), max(blocks, 1)
+            yield from (Sample(1, 1, heads, 128, keys, dims) for keys in (256, 512, 1024, 1536, 2304))
+
+
+def _masked_split_keys(chip: Chip) -> Iterator[Sample]:
+    return (sample._replace(causal=True) for sample in _split_keys(chip))
 
 
 def _idle_share(chip: Chip) -> Iterator[Sample]:
@@ -141,8 +146,14 @@ POINTS = (
     Point(
         "split_keys",
         "forward to decode, few thread blocks: keys to start",
-        (200, 400, 800, 1200, 1600, 2400, NEVER),
+        (200, 300, 400, 600, 800, 1200, NEVER),
         _split_keys,
+    ),
+    Point(
+        "masked_split_keys",
+        "the same under a mask",
+        (300, 600, 800, 1000, 1200, 1500, 2000, NEVER),
+        _masked_split_keys,
     ),
     Point("idle_share", "the same: times as long, all busy", (1.5, 2, 2.5, 3, 3.5, 4, 6), _idle_share),
     Point(

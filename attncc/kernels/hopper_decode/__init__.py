@@ -31,8 +31,8 @@ class HopperDecodeFamily(DecodeFamily):
         return None
 
     def has_own_kernel(self, build: Build) -> bool:
-        """One: a warpgroup has all rows, however many there are. It is faster from 17 rows on, at head dims up to 64 from
-        33 on."""
+        """One: a warpgroup has all rows, however many there are. It is faster from 17 rows on, at head dims up to 64
+        from 33 on."""
         narrow = max(build.padded_head_dims) <= PANEL_COLUMNS
         return is_timed(build) and build.least_rows == (LEAST_ROWS[-1] if narrow else LEAST_ROWS[0])
 

@@ -13,18 +13,30 @@ from attncc.resources import folder
 from attncc.runtime.store.store import Configuration
 
 
-def passes(problem: Problem, crossings: Crossings, dims: tuple[int, int] = (128, 128)) -> str:
-    specification = load_specification(folder("specs") / "full.attn", None, {})[0]
+def passes(problem: Problem, crossings: Crossings, dims: tuple[int, int] = (128, 128), spec: str = "full") -> str:
+    specification = load_specification(folder("specs") / f"{spec}.attn", None, {})[0]
     plans = specification.plans(Configuration("bf16", *dims), "sm_90a")
     return plan_for(plans, problem, Chip(132, crossings)).pass_name
 
 
 def test_forward_or_decode() -> None:
-    problem = Problem(1, 8, 8, 128, 1000, 128, 128)
-    assert passes(problem, Crossings(split_keys=1000)) == "decode"
-    assert passes(problem, Crossings(split_keys=1001)) == "forward"
-    assert passes(problem, Crossings(split_keys=1, idle_share=132 / 8)) == "decode"
-    assert passes(problem, Crossings(split_keys=1, idle_share=133 / 8)) == "forward"
+    """A quarter of the multiprocessors has a thread block."""
+    problem = Problem(1, 33, 33, 128, 1000, 128, 128)
+    assert passes(problem, Crossings(split_keys=500, idle_share=2)) == "decode"
+    assert passes(problem, Crossings(split_keys=501, idle_share=2)) == "forward"
+    assert passes(problem, Crossings(split_keys=500, idle_share=2.1)) == "forward"
+    assert passes(problem, Crossings(split_keys=500, idle_share=2, masked_split_keys=NEVER)) == "decode"
+
+
+def test_forward_or_decode_under_a_mask() -> None:
+    """What counts is how many keys the mask lets a block of queries see, if that is known."""
+    problem = Problem(1, 33, 33, 128, 4000, 128, 128)
+    masked = Crossings(split_keys=NEVER, masked_split_keys=500, idle_share=2)
+    assert passes(problem, masked, spec="causal") == "decode"
+    assert passes(problem, masked._replace(masked_split_keys=2001), spec="causal") == "forward"
+    assert passes(problem, masked, spec="sliding_window") == "decode"
+    assert passes(problem, masked._replace(masked_split_keys=700), spec="sliding_window") == "forward"
+    assert passes(problem, masked._replace(masked_split_keys=1), spec="documents") == "forward"
 
 
 def test_wide_heads() -> None:
