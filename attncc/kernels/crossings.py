@@ -17,7 +17,7 @@ class Crossings(NamedTuple):
     # out among all multiprocessors. To start and to merge takes it as long as the forward kernel takes for so many keys,
     split_keys: float = 400
     # under a mask, whose blocks of queries don't see equally many keys,
-    masked_split_keys: float = 1000
+    masked_split_keys: float = 800
     # and so many times as long for the keys where no multiprocessor is idle.
     idle_share: float = 2.5
     # The kernel of wide heads takes the calls of few rows from the decode kernel: over so many keys.

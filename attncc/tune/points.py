@@ -76,7 +76,7 @@ def _idle_share(chip: Chip) -> Iterator[Sample]:
 
 
 def _wide_keys(chip: Chip) -> Iterator[Sample]:
-    for batch in (1, 16, 64):
+    for batch in (1, 16, 64, 128):
         yield from (Sample(batch, 16, 1, 1, keys, LATENT_DIMS) for keys in (384, 768, 1536, 3072, 6144, 12288))
 
 
