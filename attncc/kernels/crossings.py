@@ -14,7 +14,7 @@ class Crossings(NamedTuple):
     """Forward beside decode, the kernels for many rows, thread blocks a multiprocessor, and parts of an item's keys."""
 
     # The decode kernel takes calls that aren't its own if the forward kernel leaves the GPU idle. It shares their keys
-    # out among all multiprocessors. To start and to merge takes it as long as the forward kernel takes for so many keys,
+    # out among all multiprocessors. Its start and its merge take as long as the forward kernel takes for so many keys,
     split_keys: float = 400
     # under a mask, whose blocks of queries don't see equally many keys,
     masked_split_keys: float = 800
