@@ -29,6 +29,9 @@ class Measured:
     crossings: Crossings
     about: Mapping[str, Any]
 
+    def to_json(self) -> dict[str, Any]:
+        return {"device": self.device, "crossings": self.crossings._asdict(), "about": dict(self.about)}
+
 
 def path_of(device: str) -> Path:
     """Where the points of a GPU of this name are kept."""
@@ -37,12 +40,7 @@ def path_of(device: str) -> Path:
 
 def keep(measured: Measured) -> None:
     """Replaces what was known of this kind of GPU. Warning A509 where the cache can't be written."""
-    content = {
-        "format": _FORMAT,
-        "device": measured.device,
-        "crossings": measured.crossings._asdict(),
-        "about": dict(measured.about),
-    }
+    content = {"format": _FORMAT, **measured.to_json()}
     write_file(path_of(measured.device), json.dumps(content, indent=2).encode() + b"\n")
 
 
