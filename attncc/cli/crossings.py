@@ -42,7 +42,7 @@ def measure(budget: float, *, dry_run: bool) -> None:
     gpu = CrossingsGpu()
     known = store.kept(gpu.device.name)
     before = Crossings() if known is None or known.about.get("attncc") != __version__ else known.crossings
-    run = Measurement(gpu, before, gpu.clock() + budget)
+    run = Measurement(gpu, before, budget)
     interrupted = _run(run)
     if not dry_run and any(found.is_measured for found in run.found.values()):
         store.keep(store.Measured(gpu.device.name, run.crossings, gpu.about()))

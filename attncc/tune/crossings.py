@@ -41,7 +41,7 @@ class Forms(Protocol):
         """What tells the launch of a call from other forms of it."""
 
     def window(self, sample: Sample, crossings: Crossings) -> float:
-        """Milliseconds of a call, in a window of many."""
+        """Milliseconds of a call, in a window of many. MemoryError if the GPU hasn't room for its arrays."""
 
 
 @dataclass(frozen=True)
@@ -74,28 +74,36 @@ class TimeIsOver(Exception):
 
 @dataclass
 class Measurement:
-    """Point after point, each with what was found for the others."""
+    """Point after point, each with what was found for the others. `budget`: seconds."""
 
     gpu: Forms
     crossings: Crossings
-    deadline: float
+    budget: float
     say: Say = lambda what: None
     points: tuple[Point, ...] = POINTS
     found: dict[str, Found] = field(default_factory=dict)  # by name
+    _deadline: float = math.inf
     _order: random.Random = field(default_factory=lambda: random.Random(0))
 
     def run(self) -> None:
-        """Until all points are measured, or time is over: `found` has all of them, or after Ctrl-C those before it."""
+        """Until all points are measured, or time is over: `found` has all of them, or after Ctrl-C those before it. If
+        compilation takes long, windows still get half of the budget."""
+        ends = self.gpu.clock() + self.budget
         self.say("compiling")
         self.gpu.prepare()
+        self._deadline = max(ends, self.gpu.clock() + self.budget / 2)
         for point in self.points * PASSES:
             self.say(point.name)
             try:
-                found = self._measured(point)
+                self._keep(self._measured(point))
             except TimeIsOver:
-                was = getattr(self.crossings, point.name)
-                found = Found(point, was, was, why="time was over", is_measured=False)
-            self._keep(found)
+                self._keep(self._unknown(point, "time was over"))
+            except MemoryError:
+                self._keep(self._unknown(point, "the GPU has too little memory for its calls"))
+
+    def _unknown(self, point: Point, why: str) -> Found:
+        was = getattr(self.crossings, point.name)
+        return Found(point, was, was, why=why, is_measured=False)
 
     def _keep(self, found: Found) -> None:
         """Of a later pass only what moves."""
@@ -109,7 +117,7 @@ class Measurement:
         choice = _Choice.of(point, self.gpu, self.crossings)
         was = choice.was
         if not choice.samples:
-            return Found(point, was, was, why="this GPU has one form of these calls", is_measured=False)
+            return self._unknown(point, "this GPU has one form of these calls")
         times = self._times(choice, choice.values, RACE)
         timed, ratios = tuple(_timed(choice, times)), _means(choice, choice.values, times)
         saved = {value: -choice.changed(value) * math.log(statistics.median(ratios[value])) for value in ratios}
@@ -148,7 +156,7 @@ class Measurement:
         return self._order.sample(found, len(found))
 
     def _window(self, choice: _Choice, sample: Sample, value: float) -> float:
-        if self.gpu.clock() > self.deadline:
+        if self.gpu.clock() > self._deadline:
             raise TimeIsOver
         return self.gpu.window(sample, self.crossings._replace(**{choice.name: value}))
 

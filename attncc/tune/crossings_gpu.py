@@ -110,8 +110,9 @@ class CrossingsGpu:
 
     def window(self, sample: Sample, crossings: Crossings) -> float:
         if sample != self._sample:
-            self._sample, self._graphs = sample, {}
+            self._sample = None
             self._arrays = self._copies(sample)
+            self._sample = sample
         form = self.form(sample, crossings)
         if form not in self._graphs:
             self._graphs[form] = self._recorded(self._kernel(sample, crossings))
@@ -176,7 +177,7 @@ class CrossingsGpu:
 
     def _copies(self, sample: Sample) -> list[tuple[Any, Any, Any, Any]]:
         """Of the arrays of a call: so many that they fill the L2 cache more than once."""
-        self._arrays = []  # those of the sample before, whose memory is free then
+        self._arrays, self._graphs = [], {}  # those of the sample before, whose memory is free then
         first = self._drawn(sample, 0)
         read = first[1].nbytes + (0 if sample.latent else first[2].nbytes)
         copies = copies_beyond_cache(read, self.device.l2_bytes)

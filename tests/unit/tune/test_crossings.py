@@ -111,6 +111,31 @@ def test_time_is_over(budget: float) -> None:
     assert found["split_keys"].now == (1024 if budget == 25 else 128)
 
 
+def test_after_a_long_compilation() -> None:
+    """There is half of the budget for windows."""
+
+    class Slow(Forms):
+        def prepare(self) -> None:
+            self.windows += 1000
+
+    forms = Slow(seconds=0.1)
+    forms.prepared = True
+    assert measured(forms, Crossings(split_keys=128), KEYS, budget=50)["split_keys"].now == 1024
+    assert 100 < forms.clock() <= 125.2
+
+
+def test_a_gpu_with_little_memory() -> None:
+    class Small(Forms):
+        def window(self, sample: Sample, crossings: Crossings) -> float:
+            if sample.kv_len > 2000:
+                raise MemoryError
+            return super().window(sample, crossings)
+
+    found = measured(Small(), Crossings(), KEYS, ROWS)
+    assert [(item.is_measured, item.now == item.was) for item in found.values()] == [(False, True)] * 2
+    assert "too little memory" in found["split_keys"].why
+
+
 def test_every_crossing_point_is_measured() -> None:
     """Once, with the usual value or others on both sides of it; calls are large enough to be told apart by it."""
     assert sorted(point.name for point in POINTS) == sorted(Crossings._fields)
