@@ -17,10 +17,13 @@ from typing import Protocol
 from ..kernels.crossings import NEVER, Chip, Crossings
 from ..runtime.cuda.timing import median_interval
 from .points import POINTS, Point, Sample
-from .race import LEAST_WIN, SURE
+from .race import SURE
 
 RACE, CONFIRM = 5, 15  # rounds: to choose a value, and to hold it against the one there was
 PASSES = 2  # over all points: what is best at one depends on the others
+# Share of the time that another value must save, over the calls that it changes. On H200s two values were up to 0.7 %
+# farther apart in one run than in another, whose arrays lay elsewhere.
+LEAST_GAIN = 0.01
 
 Say = Callable[[str], None]
 
@@ -122,12 +125,12 @@ class Measurement:
         timed, ratios = tuple(_timed(choice, times)), _means(choice, choice.values, times)
         saved = {value: -choice.changed(value) * math.log(statistics.median(ratios[value])) for value in ratios}
         best = max(choice.values, key=lambda value: (saved[value], -abs(value - was)))
-        if best == was or statistics.median(ratios[best]) > 1 - LEAST_WIN:
+        if best == was or statistics.median(ratios[best]) > 1 - LEAST_GAIN:
             return Found(point, was, was, why="no other value was faster", timed=timed)
         sure = _means(choice, [best], self._times(choice, [best], CONFIRM))[best]
         low, high = median_interval(sure, SURE)
         gain, interval = 1 - statistics.median(sure), (1 - high, 1 - low)
-        if interval[0] < LEAST_WIN:
+        if interval[0] < LEAST_GAIN:
             return Found(point, was, was, gain, interval, f"{shown(best)} wasn't faster for sure", timed=timed)
         return Found(point, was, best, gain, interval, timed=timed)
 
