@@ -146,7 +146,9 @@ def test_packages_have_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 class Loaded(LoadedKernels):
     """Nothing is compiled."""
 
-    def __init__(self, store: Any, configuration: Configuration, _: Any, device: int, *, backward: bool) -> None:
+    def __init__(
+        self, store: Any, configuration: Configuration, _: Any, device: int, *, backward: bool, **__: Any
+    ) -> None:
         assert backward
         self.target, self.device = "sm_90a", SimpleNamespace(multiprocessors=132, ordinal=device)  # type: ignore[assignment]
         self.plans = tuple(plans(configuration))
