@@ -133,7 +133,7 @@ def _predicted(plans: list[KernelPlan], work: Work, device: Device) -> dict[str,
     from ..tune.model import device_like
 
     gpu, _ = device_like(device.name, device.capability, device.multiprocessors)
-    model = IoModel(work.problem, work.inputs, gpu)
+    model = IoModel(work.problem, work.inputs, gpu, work.deterministic)
     found: dict[str, Predicted] = {}
     for plan in plans:
         found |= model.predict(plan)
