@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 
     from .. import plausible
     from ..balance import Balance
+    from ..compiler import Specification
     from ..explain import Explanation, Order
     from ..kernels.candidates import Candidates
     from ..problem import Problem
     from ..runtime.cuda.nvrtc import Resources
+    from ..runtime.store.crossings import Measured
     from ..schedule.plan import KernelPlan
 
 _WIDENS = "; a portable one on every target, since tiles of the cache become 16 bits on their way"
@@ -225,13 +227,14 @@ def _explained(
 
     from .. import plausible
     from ..analysis.cost.roofline import DEVICES
-    from ..compiler import check_cache_dtype, check_targets, ignores_sizes
+    from ..compiler import check_cache_dtype, check_targets
     from ..explain import explain
     from ..kernels.registry import facts_of, targets_of
     from ..kernels.serving import plan_for
     from ..runtime.cuda.device import best_target
+    from ..runtime.store.crossings import chip_like
     from ..runtime.store.store import Configuration
-    from ..schedule.plan import NARROW, OWN_KERNELS
+    from ..schedule.plan import OWN_KERNELS
 
     if given["device"] not in DEVICES:
         raise click.UsageError(f"--device {given['device']} is not one of {', '.join(DEVICES)}")
@@ -255,7 +258,8 @@ def _explained(
     check_cache_dtype(configuration)
     kernels = specification.candidates(configuration, target)
     served = replace(problem, cached=given["kv_lens"] is not None)  # the call whose kernel is looked for
-    plan = plan_for([item.first for item in kernels], served, device.multiprocessors)
+    chip = chip_like(device)
+    plan = plan_for([item.first for item in kernels], served, chip)
     beside: list[KernelPlan] = []
     if plan.pass_name == "decode":
         own = {
@@ -265,13 +269,10 @@ def _explained(
         }
         kernels += tuple(own.values())
         beside = [plan, *(found.first for found in own.values())]
-        faster = facts_of(plan).own_kernels(served, device.multiprocessors)
+        faster = facts_of(plan).own_kernels(served, chip)
         plan = next((own[kernel].first for kernel in faster if kernel in own), plan)
         beside.remove(plan)
-    schedule = specification.schedule(plan.pass_name, target, plan.lengths)
-    if schedule is not None and ignores_sizes(schedule, plan.build):
-        what = f"note: the sizes of tiles in schedule {schedule.name} are for head dims to {NARROW}"
-        click.echo(f"{what}: for wider heads it must name a family\n", err=True)
+    _note_sizes(specification, plan)
     resources: Resources | str | None = None
     if given["compiles"]:
         with progress("compiling"):
@@ -280,6 +281,17 @@ def _explained(
     inputs = {name: item.array for name, item in drawn.items()} | given["given_inputs"]
     with progress("counting"):
         return explain(plan, problem, inputs, device, tuple(beside)), resources, drawn
+
+
+def _note_sizes(specification: Specification, plan: KernelPlan) -> None:
+    """Says so where the schedule of a plan sets sizes of tiles that aren't for its head dims."""
+    from ..compiler import ignores_sizes
+    from ..schedule.plan import NARROW
+
+    schedule = specification.schedule(plan.pass_name, plan.target, plan.lengths)
+    if schedule is not None and ignores_sizes(schedule, plan.build):
+        what = f"note: the sizes of tiles in schedule {schedule.name} are for head dims to {NARROW}"
+        click.echo(f"{what}: for wider heads it must name a family\n", err=True)
 
 
 def _settled(candidates: Candidates) -> tuple[KernelPlan, Resources | str]:
@@ -374,6 +386,13 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
+def _crossings(found: Measured | None) -> str:
+    """Where the points come from by which the kernel is chosen."""
+    if found is None:
+        return "the usual ones, an H200's; attncc tune --crossings measures another GPU's"
+    return f"measured on this machine's {found.device}, {found.about.get('measured', 'without a date')}"
+
+
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
@@ -388,6 +407,7 @@ def _of_grid(plan: KernelPlan) -> str:
 
 
 def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterator[str]:
+    from ..kernels.decode.facts import Decode
     from ..kernels.helpers.transposition import TransposedValues, pays
     from ..kernels.kernel_names import kernel_name
     from ..kernels.launched import helper_kernels
@@ -406,6 +426,8 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         f"{_WIDENS * (plan.kv_dtype is not None)}"
     )
     yield f"its calls      {facts_of(plan).calls}"
+    if isinstance(facts_of(plan), Decode):
+        yield f"crossings      {_crossings(explained.crossings)}"
     for other in explained.beside:
         served = facts_of(other).calls if other.least_rows or other.one_block else "other decode calls"
         yield f"another one    for {served}: {kernel_name(other)}"
