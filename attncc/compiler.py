@@ -25,6 +25,7 @@ from .runtime.cuda.device import best_target
 from .runtime.cuda.driver import driver
 from .runtime.cuda.nvrtc_pool import jobs
 from .runtime.store.store import Configuration, MachineCode
+from .schedule.choice import SIZE_KNOBS
 from .schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, Build, KernelPlan
 from .schedule.schedule import Schedule, from_asts
 from .schedule.target import TARGETS, target_help
@@ -77,18 +78,17 @@ class Specification:
         return replace(self, passes=tuple(name for name in self.passes if name != "decode"))
 
     def candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
-        """The plans that the kernels of forward calls may have: forward, decode if it can be or a schedule asks for it,
-        and 2-D tiles where the mask asks for them. Of a shared prefix those over it and behind it. Of decode calls
-        that have a kernel of their own that, if there is one."""
+        """The plans that the kernels of forward calls may have: forward, decode where the dtype has such kernels, and
+        2-D tiles where the mask asks for them. Of a shared prefix those over it and behind it. Of decode calls that
+        have a kernel of their own that, if there is one."""
         if configuration.own_kernel:
             return self._own(configuration, target)
         if configuration.prefixed:
             return self._prefixed(configuration, target)
         builds = (Build(pass_name, target, *configuration) for pass_name in ("forward", "decode"))
-        forward, decode = (make_candidates(self.variant, build, self._schedule_of(build)) for build in builds)
-        asked = any(item.pass_name == "decode" for item in self.schedules)
-        wanted = asked or targets_of(configuration.dtype, "decode")
+        forward, decode = (make_candidates(self.variant, build, self.schedule_of(build)) for build in builds)
         tiles_2d = None if configuration.serves_caches else make_tiles_2d(forward, self.schedule("patches", target))
+        wanted = targets_of(configuration.dtype, "decode")
         found = (forward, *([decode] if wanted else []), *([tiles_2d] if tiles_2d else []))
         found += self._of_lengths(configuration, target, FORWARD_PASSES) or self._of_short_calls(forward)
         return tuple(item for item in found if item.build.pass_name in self.passes)
@@ -99,27 +99,28 @@ class Specification:
         variant = over_prefix(self.variant)
         return (
             make_candidates(variant, over, prefix_schedule(variant, over)),
-            make_candidates(self.variant, behind, self._schedule_of(behind)),
+            make_candidates(self.variant, behind, self.schedule_of(behind)),
         )
 
     def _own(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
         """Of decode calls that have a kernel of their own. What a schedule for decode sets, it sets for all decode
         calls: they have one kernel then."""
         build = Build("decode", target, *configuration)
-        schedule = self._schedule_of(build)
+        schedule = self.schedule_of(build)
         sets = schedule is not None and bool(schedule.settings)
         own = "decode" in self.passes and not sets and has_own_kernel(build)
         return (make_candidates(self.variant, build, schedule),) if own else ()
 
     def _of_lengths(self, configuration: Configuration, target: str, passes: Sequence[str]) -> tuple[Candidates, ...]:
         """Of the schedules for ranges of lengths."""
-        found = (
-            (Build(name, target, *configuration, item.lengths), item)
+        builds = (
+            Build(name, target, *configuration, item.lengths)
             for name in passes
             for item in self._schedules(name, target)
             if item.lengths is not None
         )
-        return tuple(make_candidates(self.variant, build, item) for build, item in found if _is_for(item, build))
+        found = ((build, self.schedule_of(build)) for build in builds)
+        return tuple(make_candidates(self.variant, build, item) for build, item in found if item is not None)
 
     def _of_short_calls(self, forward: Candidates) -> tuple[Candidates, ...]:
         """Of lengths for which other tiles are the default: where no schedule sets anything, and there is no cache."""
@@ -164,10 +165,18 @@ class Specification:
         own = tuple(item for item in of_pass if item.target == target)
         return own or tuple(item for item in of_pass if item.target == target.removesuffix("a"))
 
-    def _schedule_of(self, build: Build) -> Schedule | None:
-        """The schedule of calls of any length, if it is for such kernels."""
-        found = self.schedule(build.pass_name, build.target)
-        return found if found is not None and _is_for(found, build) else None
+    def schedule_of(self, build: Build) -> Schedule | None:
+        """The schedule of a kernel, as far as it is for such kernels: without sizes of tiles that are for others."""
+        found = self.schedule(build.pass_name, build.target, build.lengths)
+        if found is None or not _is_for(found, build):
+            return None
+        return found.without(*SIZE_KNOBS) if ignores_sizes(found, build) else found
+
+
+def ignores_sizes(schedule: Schedule, build: Build) -> bool:
+    """Whether the sizes of tiles that a schedule sets are for other head dims: those above `NARROW` have families of
+    their own, whose tiles are smaller."""
+    return build.is_wide and "family" not in schedule.chosen and any(name in schedule.chosen for name in SIZE_KNOBS)
 
 
 def _is_for(schedule: Schedule, build: Build) -> bool:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from .. import plausible
     from ..balance import Balance
+    from ..compiler import Specification
     from ..explain import Explanation, Order
     from ..kernels.candidates import Candidates
     from ..problem import Problem
@@ -271,6 +272,7 @@ def _explained(
         faster = facts_of(plan).own_kernels(served, chip)
         plan = next((own[kernel].first for kernel in faster if kernel in own), plan)
         beside.remove(plan)
+    _note_sizes(specification, plan)
     resources: Resources | str | None = None
     if given["compiles"]:
         with progress("compiling"):
@@ -279,6 +281,17 @@ def _explained(
     inputs = {name: item.array for name, item in drawn.items()} | given["given_inputs"]
     with progress("counting"):
         return explain(plan, problem, inputs, device, tuple(beside)), resources, drawn
+
+
+def _note_sizes(specification: Specification, plan: KernelPlan) -> None:
+    """Says so where the schedule of a plan sets sizes of tiles that aren't for its head dims."""
+    from ..compiler import ignores_sizes
+    from ..schedule.plan import NARROW
+
+    schedule = specification.schedule(plan.pass_name, plan.target, plan.lengths)
+    if schedule is not None and ignores_sizes(schedule, plan.build):
+        what = f"note: the sizes of tiles in schedule {schedule.name} are for head dims to {NARROW}"
+        click.echo(f"{what}: for wider heads it must name a family\n", err=True)
 
 
 def _settled(candidates: Candidates) -> tuple[KernelPlan, Resources | str]:

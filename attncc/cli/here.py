@@ -9,7 +9,9 @@ import click
 
 if TYPE_CHECKING:
     from ..compiler import Specification
+    from ..problem import Problem
     from ..runtime.cuda.driver import Device
+    from ..schedule.plan import OwnKernel
 
 
 def target_here(dtype: str, device: Device) -> str:
@@ -38,3 +40,18 @@ def pass_here(
         return backward_plan_for(plans, given["problem"]).pass_name
     chip = chip_of(device.name, device.multiprocessors)
     return plan_for(specification.plans(configuration, target), given["problem"], chip).pass_name
+
+
+def own_kernel_here(
+    specification: Specification, configuration: Any, target: str, problem: Problem, device: Device
+) -> OwnKernel | None:
+    """What tells a forward call that has a kernel of its own from others of its pass; None if it has none."""
+    from ..kernels.registry import facts_of
+    from ..kernels.serving import plan_for
+    from ..runtime.store.crossings import chip_of
+
+    chip = chip_of(device.name, device.multiprocessors)
+    plan = plan_for(specification.plans(configuration, target), problem, chip)
+    faster = facts_of(plan).own_kernels(problem, chip)
+    own = (item for item in faster if specification.candidates(configuration._replace(**item._asdict()), target))
+    return next(own, None)

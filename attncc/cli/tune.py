@@ -18,7 +18,7 @@ from ..quoting import json_text, printable
 from .console import as_json, progress, rich_console, wrapped
 from .crossings import check_alone, measure
 from .files import check_element_types, check_replaceable, load_specification, replace_text, writing
-from .here import pass_here, target_here
+from .here import own_kernel_here, pass_here, target_here
 from .interrupts import Interrupted
 from .options import (
     OWN_FILE,
@@ -163,10 +163,13 @@ def _session(file: Path, given: dict[str, Any]) -> Session:
     specification = load_specification(file, {name: value for name, value in given.items() if name != "dtype"})
     target = target_here(given["dtype"], device)
     configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
+    served, own = specification.serving(given["dtype"]), None
     with progress("analysing"):
-        pass_name = pass_here(specification.serving(given["dtype"]), configuration, target, given, device)
+        pass_name = pass_here(served, configuration, target, given, device)
+        if pass_name == "decode":
+            own = own_kernel_here(served, configuration, target, problem, device)
     lengths = _lengths(specification, given["lengths"], pass_name, target, problem.kv_len)
-    tuned = TunedKernel(specification, Build(pass_name, target, *configuration, lengths))
+    tuned = TunedKernel(specification, Build(pass_name, target, *configuration, lengths), own)
     check_element_types(tuned.variant, given["given_inputs"])
     work = Work(tuned.variant, problem, given["dtype"], pass_name, given["given_inputs"], given["seed"])
     roofline, known = device_like(device.name, device.capability, device.multiprocessors)
@@ -320,11 +323,13 @@ def _notes(file: Path, tuned: TunedKernel, given: Mapping[str, Any]) -> Iterator
     numbers of rows."""
     from ..checks import schedule_errors
     from ..compiler import load_specification
-    from ..schedule.plan import LEAST_ROWS
+    from ..schedule.plan import LEAST_ROWS, NARROW
 
     _, program = load_specification(file, tuned.variant.name, given["defines"], given["allow_imports"])
     if why := next((item.message for item in schedule_errors(program)), ""):
         yield f"with other head dims it can't be, and attncc check says so: {why}"
+    if tuned.build.is_wide:
+        yield f"its family has head dims above {NARROW} alone: build others without this schedule"
     if tuned.has_own_kernels:
         rows = f"{LEAST_ROWS[0]} rows and more (queries times the query heads of a key head)"
         yield f"decode calls of {rows} had kernels of their own, and run this one now; --lengths restricts it"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from ..analysis.grid_2d import Grid2D
 from ..diagnostics import Diagnostic
 from ..ir import Variant
-from ..schedule.choice import Choice, Value
+from ..schedule.choice import SIZE_KNOBS, Choice, Value
 from ..schedule.plan import Build, KernelPlan
 from ..source import Span
 from .facts import Facts
@@ -58,7 +58,7 @@ class Family(ABC):
     helpers: ClassVar[tuple[Callable[[Any], tuple[HelperKernel, ...]], ...]]
 
     # The knobs that a schedule sets to have certain tiles.
-    sizes: ClassVar[tuple[str, ...]] = ("block_q", "block_kv", "warps", "stages")
+    sizes: ClassVar[tuple[str, ...]] = SIZE_KNOBS
     # The head dims by which `attncc check` judges a schedule.
     judged_by: ClassVar[tuple[int, ...]] = (64, 128)
     has_windows: ClassVar[bool] = False  # whether tiles of a 2-D grid may begin where a block of queries looks at first

@@ -96,12 +96,12 @@ def _grid_lacks(plan: KernelPlan, grid_2d: Grid2D) -> str | None:
 def no_kernel(kind: str, lacked: str, build: Build, loop: str, where: Where) -> Diagnostic:
     """A412: `kind` is a value of the knob `family`."""
     able = kinds(build, loop)
-    if build.dtype == "e4m3":
-        instead = "e4m3 is for forward passes on sm_90a alone; choose that (--arch sm_90a), or another dtype"
-    elif able:
+    if able:
         instead = f"write `family = {able[0]}`"
     elif kinds(build, "q_outer"):
         instead = f"remove `loop = {loop}`: no family has that here"
+    elif build.dtype == "e4m3":
+        instead = "e4m3 is for forward passes on sm_90a alone; choose that (--arch sm_90a), or another dtype"
     else:
         instead = f"write the schedule for sm_90a, without `family = {kind}`"
     return Diagnostic(

@@ -8,8 +8,7 @@ from itertools import groupby
 
 from ..codegen.line_marks import shown_path
 from ..ir import Input, Variant
-from ..kernels.launched import kernel_names
-from ..problem.call_arguments import APPENDED, ARGUMENTS, STREAM, Arguments, CallArgument
+from ..problem.call_arguments import APPENDED, ARGUMENTS, STREAM, Arguments
 from ..quoting import python_comment, python_docstring
 from ..schedule.plan import KernelPlan
 from ..version import __version__
@@ -18,35 +17,29 @@ MARK = "# Written by attncc"  # how a file begins that a build may replace
 
 _WIDTH = 100
 
-# What a package without the kernels of a pass does in its place, by the option of `attncc build` that makes them.
+# What a package without some kernels does in their place, by the option of `attncc build` that makes them.
 _LACKING = {
     "decode": "decode (calls with few queries run the forward kernel)",
+    "serving": "serving (block_table, shared_prefix and k_new raise A505 on a GPU)",
     "backward": "backward (gradients of arrays on a GPU raise A520)",
 }
 
-# What a call with new rows does first.
+# What a call with new rows does first. No input has a name that begins with `_`.
 _APPEND = """\
     if k_new is not None or v_new is not None or rotary is not None:
-        new = k_new, v_new, rotary, interleaved
-        where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale
-        q = _package.kernel.appended(q, k, v, new, *where)
+        _new = k_new, v_new, rotary, interleaved
+        _where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale
+        q = _package.kernel.appended(q, k, v, _new, *_where)
 """
 
 
-def _appends(plans: Sequence[KernelPlan]) -> bool:
-    """Whether the package has the kernel for that."""
-    return any(name.startswith("append_") for plan in plans for name in kernel_names(plan))
-
-
-def _common(plans: Sequence[KernelPlan]) -> tuple[CallArgument, ...]:
-    """Arguments of every variant, in the order of signatures."""
-    return (*ARGUMENTS.values(), STREAM, *(APPENDED if _appends(plans) else ()))
+_COMMON = (*ARGUMENTS.values(), STREAM, *APPENDED)  # arguments of every variant, in the order of signatures
 
 
 def lacking(plans: Sequence[KernelPlan]) -> tuple[str, ...]:
-    """The passes that a package of these plans has no kernels for, by the options that make them. e4m3 has neither."""
-    passes = {plan.pass_name for plan in plans}
-    return tuple(name for name in _LACKING if name not in passes and plans[0].dtype != "e4m3")
+    """The options whose kernels a package of these plans has not. Of e4m3 there are none but for pages."""
+    made = {plan.pass_name for plan in plans} | {"serving" for plan in plans if plan.paged}
+    return tuple(name for name in _LACKING if name not in made and plans[0].dtype != "e4m3")
 
 
 def root_text(names: Iterable[str]) -> str:
@@ -65,7 +58,7 @@ RUNTIME = "attncc.runtime.package"  # what the files of variants import
 
 def init_text(variant: Variant, plans: Sequence[KernelPlan], origin: str, runtime: str = RUNTIME) -> str:
     """The `__init__.py` of one variant."""
-    common = (f"{item.declaration}," for item in _common(plans))
+    common = (f"{item.declaration}," for item in _COMMON)
     parameters = textwrap.indent("\n".join([*map(_parameter, variant.inputs), *common]), "    ")
     optional = ", ".join(f"{item.name}={item.name}" for item in variant.inputs if item.default is not None)
     inputs = [f'"{item.name}": {item.name}' for item in variant.inputs if item.default is None]
@@ -82,8 +75,8 @@ def init_text(variant: Variant, plans: Sequence[KernelPlan], origin: str, runtim
         "_package = Package(__file__)\n\n\n"
         f"{_export(plans)}"
         f"def {variant.name}(\n    q: Array,\n    k: Array,\n    v: Array,\n    *,\n{parameters}\n) -> Array:\n"
-        f"{_docstring(_function_lines(variant, plans), '    ')}\n"
-        f"{_APPEND if _appends(plans) else ''}"
+        f"{_docstring(_function_lines(variant), '    ')}\n"
+        f"{_APPEND}"
         f"    return _package.kernel.called(\n        (\n{passed}        ),\n        stream,\n    )\n"
     )
 
@@ -120,8 +113,9 @@ def _module_lines(variant: Variant, plans: Sequence[KernelPlan]) -> Iterator[str
     absent = lacking(plans)
     if absent:
         yield ""
-        options, without = " ".join(f"--{name}" for name in absent), " and ".join(_LACKING[name] for name in absent)
-        yield from _filled(f"Without {without}; `attncc build FILE {options}` makes them.")
+        options, *without = " ".join(f"--{name}" for name in absent), *(_LACKING[name] for name in absent)
+        listed = " and ".join(filter(None, [", ".join(without[:-1]), without[-1]]))
+        yield from _filled(f"Without {listed}; `attncc build FILE {options}` makes them.")
 
 
 def _caches_of(plan: KernelPlan) -> str:
@@ -133,10 +127,10 @@ def _caches_of(plan: KernelPlan) -> str:
     return over + " with a shared prefix" * plan.prefixed + rows + one_block + ", without clusters" * plan.unclustered
 
 
-def _function_lines(variant: Variant, plans: Sequence[KernelPlan]) -> Iterator[str]:
+def _function_lines(variant: Variant) -> Iterator[str]:
     yield from _documentation(variant)
     yield ""
-    for name, text in _arguments(variant, plans):
+    for name, text in _arguments(variant):
         yield from _filled(f"{name}: {text}", "    ")
     yield ""
     yield from _filled(
@@ -159,13 +153,13 @@ def _documentation(variant: Variant) -> Iterator[str]:
         yield from _filled(" ".join(paragraph.split()))
 
 
-def _arguments(variant: Variant, plans: Sequence[KernelPlan]) -> Iterator[tuple[str, str]]:
+def _arguments(variant: Variant) -> Iterator[tuple[str, str]]:
     yield "q", "[batch, heads, q_len, head dim]"
     yield "k, v", "[batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads"
     for item in variant.inputs:
         missing = "" if item.default is None else f", all {item.default:g} if not given"
         yield item.name, _declared(item) + ("" if item.axes else ", a number or a 0-d array") + missing
-    for text, items in groupby(_common(plans), lambda item: item.described(variant)):
+    for text, items in groupby(_COMMON, lambda item: item.described(variant)):
         yield ", ".join(item.name for item in items), text
 
 

@@ -114,6 +114,7 @@ def _check_dtype(signature: Signature, name: str, facts: ArrayFacts) -> None:
         allowed = tuple(dict.fromkeys((*allowed, *cache_dtypes(signature.dtype))))
     if facts.dtype not in allowed:
         own = next((short for short, full in KERNEL_DTYPES.items() if full == facts.dtype), None)
+        own = None if own == "fp64" and facts.device != "cpu" else own  # which runs on the CPU alone
         raise refused(
             "A604",
             f"`{name}` has the wrong element type",

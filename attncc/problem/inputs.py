@@ -14,6 +14,7 @@ from .refusal import check_device, not_an_array, refused, shape_text, type_text
 
 POSITION_TAGS = ("q", "kv", "pos")
 
+_OF_BACKWARD = ("dlse", "deterministic")  # arguments of `backward` alone
 _NOT_HERE = "leave it out: kernels take it, but not the calls that ranks share"
 _APPENDED_BEFORE = "write new rows before the call: by attncc.append, or in JAX by cache.at[…].set(…)"
 LAYOUT_HELP = "bhsd is [batch, heads, length, head dim], bshd is [batch, length, heads, head dim]"
@@ -81,7 +82,8 @@ def check_names(signature: Signature, names: Iterable[str]) -> None:
     """A608 for the first of these keywords of a call, apart from those that all calls have, that isn't an input."""
     unknown = [name for name in names if name not in signature.inputs]
     if unknown:
-        known = {*signature.inputs, *ARGUMENTS, STREAM.name} - {unknown[0]}
+        apart = (item.name for item in (STREAM, *APPENDED))
+        known = {*signature.inputs, *ARGUMENTS, *apart, *_OF_BACKWARD} - {unknown[0]}
         raise refused(
             "A608",
             f"`{unknown[0]}` is not an argument of {signature.variant.name}",

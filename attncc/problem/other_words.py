@@ -11,6 +11,7 @@ _MASK = "the mask is written in the variant, as `keep if` lines: `attncc list` p
 _FLEX = "attncc.flex_attention takes it; `attncc import-flex` makes a variant of it"
 _DROPOUT = "write `dropout 0.1` in the variant; calls give a `seed`"
 _SINK = "write `sink logit` in the variant, as sink_attention does: logit is an input then"
+_DESCALE = "kernels of e4m3 take it; beside q of 16 bits, caches of 8 bits have k_scale and v_scale"
 _LENGTHS = "leave it out: lengths are read on the device"
 
 _RENAMED = {
@@ -32,6 +33,7 @@ _ELSEWHERE = {
     "dropout": _DROPOUT, "dropout_p": _DROPOUT, "s_aux": _SINK, "sinks": _SINK,
     "max_seqlen_q": _LENGTHS, "max_seqlen_k": _LENGTHS, "max_seqlen_kv": _LENGTHS,
     "enable_gqa": "leave it out: query heads share key heads wherever there are fewer of these",
+    "q_descale": _DESCALE, "k_descale": _DESCALE, "v_descale": _DESCALE,
     "deterministic": "`kernel.backward` takes it; of autograd ask it by torch.use_deterministic_algorithms(True)",
 }  # fmt: skip
 

@@ -79,3 +79,4 @@ class Choice:
 
 KNOBS: dict[str, Knob] = {item.name: item.metadata[_KNOB] for item in fields(Choice) if _KNOB in item.metadata}
 TILE_KNOBS = ("block_q", "block_kv", "warps")
+SIZE_KNOBS = (*TILE_KNOBS, "stages")

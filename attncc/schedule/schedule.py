@@ -43,6 +43,12 @@ class Schedule:
             names = (name for name, _ in self.settings)
             yield replace(self, settings=tuple((name, (value,)) for name, value in zip(names, values, strict=True)))
 
+    def without(self, *names: str) -> Schedule:
+        """The same schedule, which doesn't set these knobs."""
+        kept = tuple(item for item in self.settings if item[0] not in names)
+        spans = zip(self.chosen, self.setting_spans, strict=False)
+        return replace(self, settings=kept, setting_spans=tuple(span for name, span in spans if name not in names))
+
     def where(self, *names: str) -> Span | None:
         """The place of the first of these knobs that is set; else the whole schedule."""
         places: Mapping[str, Span] = dict(zip(self.chosen, self.setting_spans, strict=False))

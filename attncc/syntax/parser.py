@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
-from lark import Token, Tree
+from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedToken
+from lark.grammar import Rule
 from lark.parsers.lalr_parser_state import ParserState
 
 from ..diagnostics import AttnccError, Diagnostics
@@ -40,6 +43,42 @@ def parsed(source: SourceFile) -> ast.Module:
     return parse(source)
 
 
+Children = list[Any]  # trees and tokens
+
+
+class _Callbacks(dict[Any, Callable[[Children], Any]]):
+    """What makes a tree of a rule's children, found by the rule's identity: rules of an automaton that was loaded are
+    equal to the keys, but not the same, and lark would compare all of their symbols. Most rules of an expression only
+    hand on the one below: lark would look where that begins and ends, each time."""
+
+    def __init__(self, items: Mapping[Any, Callable[[Children], Any]]) -> None:
+        super().__init__(items)
+        self._found: dict[int, Callable[[Children], Any]] = {}  # by the identity of rules, which the automaton keeps
+
+    def __getitem__(self, rule: Rule) -> Callable[[Children], Any]:
+        found = self._found.get(id(rule))
+        if found is None:
+            found = self._found[id(rule)] = _only if _hands_on(rule) else super().__getitem__(rule)
+        return found
+
+
+def _hands_on(rule: Rule) -> bool:
+    """Whether the tree of a rule is that of its only child, as in `?sum: product`."""
+    if len(rule.expansion) != 1 or rule.alias or not rule.options.expand1:
+        return False
+    (child,) = rule.expansion
+    return not child.name.startswith("_") and not getattr(child, "filter_out", False)
+
+
+def _only(children: Children) -> Any:
+    return children[0]
+
+
+@lru_cache(maxsize=1)
+def _callbacks(automaton: Lark) -> _Callbacks:
+    return _Callbacks(automaton.parse_interactive("").parser_state.parse_conf.callbacks)
+
+
 # These go on meaning themselves, whatever a line calls so.
 _JOIN_EXPRESSIONS = ("NAME", "AND", "OR", "NOT", "IF", "ELSE", "FOR", "IN")
 
@@ -56,8 +95,10 @@ class _Automaton:
         self.source = source
         self.tokens = tokens
         self.diagnostics = diagnostics
-        self.parser = grammar().parse_interactive("")
+        automaton = grammar()
+        self.parser = automaton.parse_interactive("")
         self.state = self.parser.parser_state
+        self.state.parse_conf.callbacks = _callbacks(automaton)
         self.silent = copy(self.state.parse_conf)
         self.silent.callbacks = {}
 
@@ -83,7 +124,7 @@ class _Automaton:
 
     def _assignment_inside_expression(self, index: int) -> bool:
         """`score = …` begins a statement, but what stands before it isn't complete (so `score` alone would fit)."""
-        starts = [token.type for token in self.tokens[index : index + 2]] == ["SCORE", "EQUAL"]
+        starts = self.tokens[index].type == "SCORE" and self.tokens[index + 1].type == "EQUAL"
         return starts and not self._accepts(self.state.state_stack, "SCORE", "EQUAL")
 
     def _assignment_behind_input(self, index: int) -> bool:

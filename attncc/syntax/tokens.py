@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import islice, pairwise
+from typing import Any
 
-from lark import Token
-from lark.exceptions import UnexpectedCharacters
+from lark import Lark, Token
 
 from ..diagnostics import AttnccError, Diagnostic, Diagnostics, Edit, Label
 from ..source import MAX_BYTES, SourceFile, Span
-from .grammar import grammar
+from .grammar import grammar, terminals
 
 LANGUAGE_VERSION = 1
 MAX_NESTING = 128  # of brackets, and of expressions in one another; the phases that follow may then recurse
@@ -68,20 +69,34 @@ def first_on_line(source: SourceFile, token: Token) -> bool:
     return not source.line(at.line)[: at.column - 1].strip()
 
 
+@lru_cache(maxsize=1)
+def _scanner(automaton: Lark) -> tuple[re.Pattern[str], Mapping[str, str], frozenset[str]]:
+    """What finds the token at a place, a group for each terminal in lark's order; the words among names, and what they
+    are; what is no token. lark's own lexer takes three times as long: it counts lines and columns, too."""
+    lexer: Any = automaton.parse_interactive("").lexer_thread.lexer
+    words = {text: name for text, name in terminals().items() if text.isidentifier()}
+    tried = [item for item in lexer.terminals if item.name not in words.values()]
+    groups = (f"(?P<{item.name}>{item.pattern.to_regexp()})" for item in tried)
+    return re.compile("|".join(groups)), words, frozenset(lexer.ignore_types)
+
+
 def _lex(source: SourceFile) -> Iterator[Token]:
-    """lark's tokens, and what it can't read between them."""
-    thread = grammar().parse_interactive(source.text).lexer_thread
-    state = thread.state
-    assert state is not None
-    while True:
-        try:
-            yield from thread.lexer.lex(state, None)
-            return
-        except UnexpectedCharacters:
-            stray = _STRAY.match(source.text, state.line_ctr.char_pos)
-            assert stray is not None
-            state.line_ctr.feed(stray[0])
-            yield Token(STRAY, stray[0], start_pos=stray.start(), end_pos=stray.end())
+    """The tokens, and what can't be read between them."""
+    scanner, words, ignored = _scanner(grammar())
+    text, start = source.text, 0
+    while start < len(text):
+        found = scanner.match(text, start)
+        if found is None:
+            found = _STRAY.match(text, start)
+            assert found is not None
+            kind = STRAY
+        else:
+            kind = found.lastgroup or ""
+            kind = words.get(found[0], kind) if kind == "NAME" else kind
+        end = found.end()
+        if kind not in ignored:
+            yield Token(kind, found[0], start, None, None, None, None, end)
+        start = end
 
 
 def _without_comments_of_c(source: SourceFile, tokens: list[Token], diagnostics: Diagnostics) -> list[Token]:

@@ -13,8 +13,8 @@ from ..ir import Variant
 from ..kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from ..kernels.registry import find
 from ..runtime.store.store import Configuration
-from ..schedule.choice import KNOBS, TILE_KNOBS, Choice, Value
-from ..schedule.plan import KEY_PASSES, OWN_KERNELS, TILES_2D_PASSES, Build, KernelPlan
+from ..schedule.choice import KNOBS, SIZE_KNOBS, TILE_KNOBS, Choice, Value
+from ..schedule.plan import KEY_PASSES, OWN_KERNELS, TILES_2D_PASSES, Build, KernelPlan, OwnKernel
 from ..schedule.schedule import Schedule
 
 NAME = "tuned"  # of a schedule that wasn't there
@@ -30,6 +30,7 @@ class TunedKernel:
 
     specification: Specification
     build: Build
+    own: OwnKernel | None = None  # of some decode calls: what runs them instead, unless a schedule sets something
 
     @property
     def configuration(self) -> Configuration:
@@ -45,8 +46,7 @@ class TunedKernel:
     def held(self) -> Schedule | None:
         """The file's schedule for these calls: it may be for sm_90 and serve sm_90a, and for all lengths where there is
         none for the range that is tuned."""
-        build = self.build
-        return self.specification.schedule(build.pass_name, build.target, build.lengths)
+        return self.specification.schedule_of(self.build)
 
     @property
     def has_own_kernels(self) -> bool:
@@ -60,6 +60,13 @@ class TunedKernel:
         if self.build.pass_name not in _IN_1D:
             return make_candidates(self.variant, self.build, schedule)
         return self._in_2d if schedule is None else replace(self._in_2d, schedule=schedule)
+
+    def running(self, schedule: Schedule | None) -> Candidates:
+        """The plans of what runs the timed call by a schedule."""
+        found = self.candidates(schedule)
+        if self.own is None or (schedule is not None and schedule.settings):
+            return found
+        return replace(found, build=replace(self.build, lengths=None, **self.own._asdict()))
 
     @cached_property
     def _in_2d(self) -> Candidates:
@@ -141,13 +148,13 @@ def _without_tiles(kernel: TunedKernel) -> Schedule:
     own = replace(own, lengths=build.lengths)
     if own.target == build.target and not any(name in own.chosen for name in TILE_KNOBS):
         return own
-    kept = tuple(item for item in own.settings if item[0] not in (*TILE_KNOBS, "stages", "family"))
+    kept = tuple(item for item in own.settings if item[0] not in (*SIZE_KNOBS, "family"))
     return replace(own, target=build.target, settings=kept)
 
 
 def _scheduled(kernel: TunedKernel, choices: Iterable[Choice]) -> tuple[Schedule, ...]:
     own = _without_tiles(kernel)
-    named = len(kernel.candidates(own).families) > 1 or "family" in own.chosen
+    named = kernel.build.is_wide or len(kernel.candidates(own).families) > 1 or "family" in own.chosen
     found = []
     for choice in choices:
         family = find(choice.family, kernel.build.pass_name)
@@ -202,13 +209,14 @@ def _sides(pass_name: str) -> tuple[str, str]:
     return ("block_q", "block_kv") if pass_name in KEY_PASSES else ("block_kv", "block_q")
 
 
-def first_plan(kernel: TunedKernel, schedule: Schedule) -> KernelPlan:
-    """AttnccError A4xx with what forbids it; A402 for a value that no schedule may have."""
-    bad = [(name, value) for name, value in schedule.chosen.items() if not KNOBS[name].allows(value)]
+def first_plan(kernel: TunedKernel, schedule: Schedule | None) -> KernelPlan:
+    """Of what runs the timed call. AttnccError A4xx with what forbids it; A402 for what no schedule may have."""
+    chosen = {} if schedule is None else schedule.chosen
+    bad = [(name, value) for name, value in chosen.items() if not KNOBS[name].allows(value)]
     if bad:
         found = (Diagnostic("A402", f"`{name}` can't be {value}", help=KNOBS[name].values) for name, value in bad)
         raise AttnccError(found)
-    return kernel.candidates(schedule).first
+    return kernel.running(schedule).first
 
 
 def settings_of(schedule: Schedule) -> str:

@@ -22,7 +22,7 @@ Make = Callable[[TunedKernel, Schedule | None], Settled]
 
 def settled(kernel: TunedKernel, schedule: Schedule | None) -> Settled:
     """The kernel that a schedule gives, compiled. AttnccError as `settle`."""
-    return settle(kernel.candidates(schedule))
+    return settle(kernel.running(schedule))
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Compiler:
 
     def plan(self, name: str, schedule: Schedule | None) -> Trial:
         try:
-            plan = self.kernel.candidates(None).first if schedule is None else first_plan(self.kernel, schedule)
+            plan = first_plan(self.kernel, schedule)
         except AttnccError as error:
             return Trial(name, schedule, trouble=error.diagnostics[0].message)
         return Trial(name, schedule, plan, self.model.predict(plan))

@@ -86,9 +86,8 @@ class Gpu:
         turns = cycle([self._call(kernel, operands, self._work, self._inputs) for operands in self._copies])
         return lambda: next(turns)()  # noqa: PLW0108  (the next one at each launch)
 
-    def results(self, specification: Specification) -> Sequence[NDArray[Any]]:
-        kernel, small = self._kernel(specification), self._small
-        inputs = self._moved(small)
+    def results(self, specification: Specification, small: Work) -> Sequence[NDArray[Any]]:
+        kernel, inputs = self._kernel(specification), self._moved(small)
         found: Any = self._call(kernel, self._operands(small, inputs), small, inputs)()
         arrays = (found.dq, found.dk, found.dv) if small.is_backward else (found,)
         return tuple(map(self._arrays.to_host, arrays))
@@ -152,10 +151,6 @@ class Gpu:
             name: self._arrays.to_gpu(value) if isinstance(value, np.ndarray) else value
             for name, value in work.inputs.items()
         }
-
-    @cached_property
-    def _small(self) -> Work:
-        return self._work.smaller(self._tuned.candidates(None).first.grid_2d)
 
 
 class CuPyArrays:

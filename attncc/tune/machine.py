@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..compiler import Specification
 from ..runtime.cuda.timing import Launch
 from .race import Clocked
+from .work import Work
 
 
 class Machine(Clocked, Protocol):
@@ -24,5 +25,5 @@ class Machine(Clocked, Protocol):
     def launch(self, specification: Specification) -> Launch:
         """A call, on arrays that are on the GPU. AttnccError if the kernel can't be loaded or launched."""
 
-    def results(self, specification: Specification) -> Sequence[NDArray[Any]]:
-        """What a smaller call gives: out, or dq, dk and dv."""
+    def results(self, specification: Specification, small: Work) -> Sequence[NDArray[Any]]:
+        """What another call gives, a smaller one (`Work.smaller`): out, or dq, dk and dv."""

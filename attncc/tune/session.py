@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from ..diagnostics import AttnccError, Diagnostic
+from ..problem import Problem
 from ..runtime.cuda.timing import Launch
 from ..schedule.schedule import Schedule
-from .candidates import TunedKernel, farther, is_closed, near, of_same_warps, schedules, with_settings
+from .candidates import TunedKernel, farther, is_closed, near, of_same_warps, schedules, settings_of, with_settings
 from .compiling import LATE, Compiler, Make, settled
 from .log import Log, Record
 from .machine import Machine
@@ -49,6 +50,7 @@ class Session:
         self._begin = self.machine.clock()
         self._timer: Timer | None = None
         self._spilling_too = self._ran_out = self._went_far = False
+        self._oracles: dict[Problem, Oracle] = {}  # of the smaller calls that are held against fp64
         self._checked: dict[str, tuple[str, bool | None]] = {
             record["name"]: (record["trouble"], record["bits_differ"]) for record in self.log.of("checked")
         }
@@ -152,9 +154,9 @@ class Session:
 
     def _add(self, found: Iterable[Schedule]) -> list[Trial]:
         """Those that are no other one's kernel, or can't be."""
-        known = {trial.plan for trial in self.trials.values() if trial.trouble not in (FEWER, LATE)} - {None}
-        added = []
-        for trial in self._compiler.planned(found):
+        settled = [trial for trial in self.trials.values() if trial.trouble not in (FEWER, LATE)]
+        names, known, added = {trial.name for trial in settled}, {trial.plan for trial in settled} - {None}, []
+        for trial in self._compiler.planned(item for item in found if settings_of(item) not in names):
             if trial.name not in self.trials and trial.plan is None and not self.log.records:
                 self.log.write("refused", name=trial.name, trouble=trial.trouble)
             if trial.plan is None or trial.plan not in known:
@@ -281,16 +283,15 @@ class Session:
         return not trouble
 
     def _check(self, name: str) -> tuple[str, bool | None]:
-        found = self.machine.results(self.kernel.with_schedule(self.trials[name].schedule))
-        if (trouble := self._oracle.judge(found)) or self.held is None:
+        trial = self.trials[name]
+        resident = 0 if trial.prediction is None else trial.prediction.resident
+        small = self.work.smaller(trial.plan, resident)
+        found = self.machine.results(self.kernel.with_schedule(trial.schedule), small)
+        oracle = self._oracles.setdefault(small.problem, Oracle(small))
+        if (trouble := oracle.judge(found)) or self.held is None:
             return trouble, None
-        own = self.machine.results(self.kernel.with_schedule(self.held.schedule))
+        own = self.machine.results(self.kernel.with_schedule(self.held.schedule), small)
         return "", any(one.tobytes() != other.tobytes() for one, other in zip(own, found, strict=True))
-
-    @property
-    def _oracle(self) -> Oracle:
-        plan = self.trials[self.baseline].plan
-        return Oracle(self.work.smaller(None if plan is None else plan.grid_2d))
 
 
 def _compiled_record(trial: Trial) -> dict[str, object]:

@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import isqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import plausible, reference, synthetic
-from ..analysis.grid_2d import Grid2D
 from ..ir import Variant
 from ..problem import Problem
 from ..reference import Accuracy
+from ..schedule.plan import KernelPlan
+from .small_call import small_problem
 
 Array = NDArray[Any]
-
-_ROWS, _MORE_KEYS = 330, 250  # of the smaller call: several tiles, of which the last are partly filled
-_MOST_PAIRS = 2**20  # of it, over its heads; of one head where that makes fewer rows than _LEAST_ROWS
-_LEAST_ROWS = 80
 
 
 @dataclass(frozen=True)
@@ -62,22 +58,12 @@ class Work:
     def options(self) -> dict[str, Any]:
         return {} if self.variant.dropout is None else {"seed": self.seed}
 
-    def smaller(self, grid_2d: Grid2D | None) -> Work:
-        """With few enough pairs for dense attention in fp64. Arrays that the user brought are drawn anew."""
-        problem, batch = self.problem, min(self.problem.batch, 2)
-        q_len, kv_len = _smaller(problem, _MOST_PAIRS // (batch * problem.group))
-        if grid_2d is not None:
-            q_len, kv_len = (max(length // grid_2d.width, 1) * grid_2d.width for length in (q_len, kv_len))
-        sized = replace(
-            problem,
-            batch=batch,
-            num_heads=problem.group,
-            num_kv_heads=1,
-            q_len=q_len,
-            kv_len=kv_len,
-        )
+    def smaller(self, plan: KernelPlan | None = None, resident: int = 0) -> Work:
+        """With few enough pairs for dense attention in fp64: what is held against that of a plan's kernel, of which the
+        GPU holds `resident` thread blocks at once. Arrays that the user brought are drawn anew."""
+        problem = small_problem(self.problem, plan, resident, ordered=self.deterministic)
         scalars = {name: value for name, value in self.given.items() if np.ndim(value) == 0}
-        return replace(self, problem=sized, given=scalars)
+        return replace(self, problem=problem, given=scalars)
 
 
 @lru_cache(maxsize=1)  # who counts bytes makes many calls of one problem, one after the other
@@ -89,14 +75,6 @@ def _qkv(problem: Problem, dtype: str, seed: int) -> tuple[Array, Array, Array]:
 def _dout(problem: Problem, dtype: np.dtype[Any], seed: int) -> Array:
     drawn: Array = np.random.default_rng(seed).standard_normal(problem.out_shape, np.float32)
     return drawn.astype(dtype)
-
-
-def _smaller(problem: Problem, pairs: int) -> tuple[int, int]:
-    """Rows and keys of about so many pairs at most."""
-    q_len = min(problem.q_len, _ROWS, max(isqrt(pairs), _LEAST_ROWS))
-    if problem.kv_len == problem.q_len:
-        return q_len, q_len
-    return q_len, min(problem.kv_len, max(q_len + _MORE_KEYS, pairs // q_len))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from attncc.compiler import load_specification
 from attncc.diagnostics import AttnccError
 from attncc.problem import Problem
 from attncc.resources import folder
+from attncc.runtime.call.repeated import PAIRED, Attribute
 from attncc.runtime.cuda.device import best_target
 from attncc.runtime.cuda.driver import driver
 from attncc.runtime.store.crossings import chip_of
@@ -129,7 +130,8 @@ def test_candidates_agree_with_fp64(pass_name: str, problem: Problem) -> None:
     """The first of each family's tiles: what the check of a winner sees."""
     kernel = tuned(pass_name)
     work = work_of(kernel, problem)
-    gpu, oracle, seen = Gpu(work, kernel), Oracle(work.smaller(None)), set[str]()
+    gpu, small, seen = Gpu(work, kernel), work.smaller(), set[str]()
+    oracle = Oracle(small)
     for schedule in schedules(kernel):
         try:
             family = first_plan(kernel, schedule).family
@@ -137,17 +139,47 @@ def test_candidates_agree_with_fp64(pass_name: str, problem: Problem) -> None:
             continue
         if family not in seen:
             seen.add(family)
-            found = gpu.results(kernel.with_schedule(schedule))
+            found = gpu.results(kernel.with_schedule(schedule), small)
             assert oracle.judge(found) == "", settings_of(schedule)
     assert seen
+
+
+@pytest.mark.parametrize(
+    ("spec", "pass_name", "problem", "together"),
+    [
+        ("causal", "backward", Problem(1, 4, 4, 4096, 4096, 128, 128), True),
+        ("causal", "backward", Problem(1, 4, 4, 1024, 1024, 128, 128), False),
+        ("full", "backward", Problem(1, 8, 2, 2048, 2048, 128, 128), True),
+        ("full", "forward", Problem(1, 4, 4, 4096, 4096, 128, 128), True),
+    ],
+)
+def test_the_check_runs_in_clusters_where_the_timed_call_does(
+    spec: str, pass_name: str, problem: Problem, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if target() != "sm_90a":
+        pytest.skip("clusters are for sm_90a")
+    kernel = tuned(pass_name, spec=spec, dim=128)
+    work, plan = work_of(kernel, problem), kernel.candidates(None).first
+    small = work.smaller(plan, driver().device(0).multiprocessors)
+    launched, start = set[bool](), driver().start
+
+    def noted(config: Any, *others: Any) -> int:
+        asked = config._obj
+        attributes = (Attribute * asked.attribute_count).from_address(asked.attributes) if asked.attribute_count else ()
+        launched.add(bytes(PAIRED) in map(bytes, attributes))
+        return start(config, *others)
+
+    monkeypatch.setattr(driver(), "start", noted)
+    assert Oracle(small).judge(Gpu(work, kernel).results(kernel.with_schedule(None), small)) == ""
+    assert (True in launched) == together
 
 
 def test_tiles_in_two_dimensions() -> None:
     kernel = tuned("patches", spec="natten")
     work = work_of(kernel, Problem(1, 4, 4, 4096, 4096, 64, 64))
-    gpu, grid_2d = Gpu(work, kernel), kernel.candidates(None).first.grid_2d
+    gpu, small = Gpu(work, kernel), work.smaller(kernel.candidates(None).first)
     assert gpu.window(gpu.launch(kernel.with_schedule(None)), 3) > 0
-    assert Oracle(work.smaller(grid_2d)).judge(gpu.results(kernel.with_schedule(None))) == ""
+    assert Oracle(small).judge(gpu.results(kernel.with_schedule(None), small)) == ""
 
 
 def test_crossing_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,7 +160,7 @@ class Trial:
         return empty | tile_empty, full | tile_full
 
 
-@pytest.mark.parametrize("numbers", examples(VARIANTS, every_day=VARIANTS // 3))
+@pytest.mark.parametrize("numbers", examples(VARIANTS, every_day=VARIANTS // 4))
 def test_random_masks_are_sound_and_nearly_all_decided(numbers: range) -> None:
     """50,000 pairs of a predicate and a tile: each sound; 98 % of the tiles as kernels lay them are decided."""
     decidable = decided = 0
@@ -175,7 +175,7 @@ def test_random_masks_are_sound_and_nearly_all_decided(numbers: range) -> None:
     assert decided >= 0.98 * decidable, f"{decided} of {decidable}"
 
 
-@pytest.mark.parametrize("numbers", examples(500, every_day=150))
+@pytest.mark.parametrize("numbers", examples(500, every_day=90))
 def test_rows_of_a_block_of_keys_are_sound(numbers: range) -> None:
     """The loop bounds of kernels that go over rows for each block of keys, dense and packed, inputs of any size."""
     for index in numbers:
@@ -185,7 +185,7 @@ def test_rows_of_a_block_of_keys_are_sound(numbers: range) -> None:
         trial.check_rows_sound()
 
 
-@pytest.mark.parametrize("numbers", examples(150, every_day=50))
+@pytest.mark.parametrize("numbers", examples(150, every_day=30))
 def test_packed_batches_are_sound(numbers: range) -> None:
     """Sequences that lie on packed axes: min/max tables hold neighbours, and blocks begin anywhere."""
     for index in numbers:
@@ -193,7 +193,7 @@ def test_packed_batches_are_sound(numbers: range) -> None:
         Trial.make(f"packed mask {index}", random_variant(random), random, packed=True).check_sound()
 
 
-@pytest.mark.parametrize("numbers", examples(100, every_day=40))
+@pytest.mark.parametrize("numbers", examples(100, every_day=25))
 @pytest.mark.parametrize("packed", [False, True])
 def test_sorted_hints_are_sound_true_or_false(packed: bool, numbers: range) -> None:
     """Inputs declared nondecreasing, most of which are."""
@@ -210,7 +210,7 @@ def test_sorted_hints_are_sound_true_or_false(packed: bool, numbers: range) -> N
     assert searched > 0.3 * len(numbers) and decided > 4 * len(numbers)
 
 
-@pytest.mark.parametrize("numbers", examples(200, every_day=70))
+@pytest.mark.parametrize("numbers", examples(200, every_day=45))
 def test_inputs_at_the_ends_of_their_dtypes_are_sound(numbers: range) -> None:
     """Sums with them wrap in the mask itself; the rules must not take them for integers without bounds."""
     for index in numbers:

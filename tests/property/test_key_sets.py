@@ -90,7 +90,7 @@ class Pairs:
         return kept if mask.each is None else kept & self.value(mask.each)
 
 
-@pytest.mark.parametrize("numbers", examples(700, every_day=250))
+@pytest.mark.parametrize("numbers", examples(700, every_day=150))
 def test_random_masks_hold_the_same_pairs(numbers: range) -> None:
     found = 0
     for index in numbers:

@@ -20,7 +20,7 @@ def pairs(environment: Environment) -> Environment:
     return environment.with_symbols(q_idx=q_idx, kv_idx=kv_idx, q_pos=q_idx + kv_len - q_len)
 
 
-@pytest.mark.parametrize("numbers", examples(1500, every_day=500))
+@pytest.mark.parametrize("numbers", examples(1500, every_day=300))
 def test_ints_equal_their_normal_form(numbers: range) -> None:
     """With inputs at the ends of their dtypes in every other case, so that sums wrap; its range holds them all."""
     for index in numbers:
@@ -35,7 +35,7 @@ def test_ints_equal_their_normal_form(numbers: range) -> None:
         assert low <= values.min() and values.max() <= high, show(expr)
 
 
-@pytest.mark.parametrize("numbers", examples(1000, every_day=350))
+@pytest.mark.parametrize("numbers", examples(1000, every_day=200))
 def test_bools_equal_their_normal_form_and_contradict_its_negation(numbers: range) -> None:
     for index in numbers:
         random = np.random.default_rng((32, index))

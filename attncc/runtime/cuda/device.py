@@ -21,3 +21,8 @@ def best_target(names: Iterable[str], capability: int) -> str | None:
     """The target among `names` that suits the GPU best: an exact one, else the nearest below; None if none runs."""
     running = [TARGETS[name] for name in names if name in TARGETS and runs_on(TARGETS[name], capability)]
     return max(running, key=lambda target: (target.exact, target.capability)).name if running else None
+
+
+def target_for(capability: int) -> str:
+    """The target to build for, so that kernels run on such a GPU."""
+    return best_target(TARGETS, capability) or f"sm_{capability}"

@@ -14,11 +14,10 @@ from ...kernels.serving import backward_plan_for, plan_for
 from ...problem import Problem
 from ...problem.refusal import refused
 from ...schedule.plan import KernelPlan, OwnKernel
-from ...schedule.target import TARGETS
 from ..call.persistent import own_backward_kernels
 from ..call.steps import ParamsLayout
 from ..cuda.counters import Counters
-from ..cuda.device import best_target
+from ..cuda.device import best_target, target_for
 from ..cuda.driver import Device, Driver, Function, driver
 from .crossings import chip_of
 from .store import Configuration, KernelStore, first_own
@@ -179,14 +178,10 @@ def _no_target(variant: str, available: tuple[str, ...], device: Device, asked: 
         return Diagnostic(
             "A505", f"{variant} was built for fp64, which runs on the CPU alone", help="pass NumPy arrays"
         )
-    built = ", ".join(available)
+    built, wanted = ", ".join(available), ",".join([*available, target_for(device.capability)])
     return Diagnostic(
         "A505",
         f"{variant} was built for {built}, none of which runs on {device.name} (compute capability "
         f"{device.capability // 10}.{device.capability % 10})",
-        help=f"build it for this GPU as well: attncc build FILE --arch {','.join([*available, _wanted(device)])}",
+        help=f"build it for this GPU as well: attncc build FILE --arch {wanted}",
     )
-
-
-def _wanted(device: Device) -> str:
-    return best_target(TARGETS, device.capability) or f"sm_{device.capability}"

@@ -18,7 +18,8 @@ from ...kernels.registry import backward_facts
 from ...schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, KernelPlan, OwnKernel
 from ...schedule.plan_check import check_plan
 from ...schedule.plan_json import from_json
-from ..cuda.device import best_target
+from ...schedule.target import TARGETS
+from ..cuda.device import best_target, target_for
 from .manifest import Manifest, damaged
 from .store import Configuration, MachineCode
 
@@ -116,11 +117,17 @@ class PackageStore:
 
     def append_code(self, dtype: str, angles: str, capability: int, kv_dtype: str | None = None) -> MachineCode:
         prefix = append.prefix(dtype, angles, kv_dtype)
-        target = best_target((name.removeprefix(prefix) for name in self.report()), capability)
+        ends = [name.removeprefix(prefix) for name in self.report() if name.startswith(prefix)]
+        built = [name for name in ends if name in TARGETS]
+        target = best_target(built, capability)
         if target is None:
             what = f"{self.variant.name} was built without the kernel that appends to caches of {kv_dtype or dtype}"
-            option = "" if kv_dtype is None else f" --kv-dtype {kv_dtype}"
-            raise AttnccError(Diagnostic("A505", what, help=f"build it with that: attncc build FILE --serving{option}"))
+            options = "" if kv_dtype is None else f" --kv-dtype {kv_dtype}"
+            if built:
+                what += f" on this GPU: it has that for {', '.join(built)}"
+                options += f" --arch {','.join([*built, target_for(capability)])}"
+            help_ = f"build it with that: attncc build FILE --serving{options}"
+            raise AttnccError(Diagnostic("A505", what, help=help_))
         return self._machine_code(f"{prefix}{target}")
 
     def _machine_code(self, name: str) -> MachineCode:

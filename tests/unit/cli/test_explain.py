@@ -127,6 +127,12 @@ def test_latents_are_counted_once_by_kernels_with_tma_too() -> None:
     assert "MB of K, of which V is columns" in unwrapped(*asked)
 
 
+def test_sizes_of_tiles_for_other_head_dims_are_named() -> None:
+    command = ["explain", "shared_prefix", "--arch", "sm_80", "--no-compile", "--q-len", 256, "--head-dim"]
+    assert "schedule two_stages are for head dims to 256" in unwrapped(*command, 512)
+    assert "two_stages" not in unwrapped(*command, 128)
+
+
 def test_score_inputs_are_not_drawn(tmp_path: Path) -> None:
     """60 inputs by pair took 20 GB, of which no figure speaks."""
     inputs = "\n".join(f"input t{i}: f32[batch, head, q, kv]" for i in range(60))

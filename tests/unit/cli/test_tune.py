@@ -17,6 +17,7 @@ from attncc.cli import attncc
 from attncc.cli.interrupts import Interrupted
 from attncc.runtime.cuda.driver import Device
 from attncc.tune.session import Session
+from attncc.tune.work import Oracle, Work
 from tests.unit.tune.machines import SimulatedMachine, made, never
 
 BODY = "attn 1\n\nvariant mine {\n    keep if q_pos >= kv_idx\n}\n\n"
@@ -204,11 +205,37 @@ def test_a_wrong_result_is_reported(path: Path, machines: Machines, monkeypatch:
     assert path.read_text() == BODY + BRACES
 
 
-def _wrong(self: SimulatedMachine, specification: Any) -> Any:
-    from attncc.tune.work import Oracle
-
-    (out,), _ = Oracle(self._work.smaller(None)).wanted
+def _wrong(self: SimulatedMachine, specification: Any, small: Work) -> Any:
+    (out,), _ = Oracle(small).wanted
     return (out * 2,)
+
+
+def test_a_schedule_for_wide_heads_names_their_family_and_says_so(
+    path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attncc.tune.session.Session", partial(Session, make=made(never)))
+    shown = run("tune", path, "--q-len", 100, "--head-dim", 320, "--heads", 2, "--batch", 1, "--budget", "9s").output
+    assert "family has head dims above 256 alone" in " ".join(shown.split())
+    assert "    family   = wide\n" in path.read_text()
+
+
+@pytest.mark.parametrize(("schedule", "held"), [("", "hopper "), ("{ split_kv = auto }", "portable ")])
+def test_what_is_held_is_the_kernel_that_runs(
+    path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch, schedule: str, held: str
+) -> None:
+    """Decode calls of many rows have one of their own, unless a schedule sets something."""
+
+    class Hopper(Gpu):
+        def device(self, _: int) -> Device:
+            return Device(0, "NVIDIA H200", 90, 132, 50 << 20, 0)
+
+    monkeypatch.setattr("attncc.runtime.cuda.driver.driver", Hopper)
+    monkeypatch.setattr("attncc.tune.session.Session", partial(Session, make=made(never)))
+    path.write_text(BODY + (schedule and f"schedule s for mine decode on sm_90a {schedule}\n"))
+    sizes = ("--q-len", 8, "--kv-len", 3000, "--heads", 8, "--kv-heads", 1, "--batch", 1, "--head-dim", 64)
+    shown = run("tune", path, *sizes, "--dry-run", "--budget", "5s", "--format", "json").output
+    (now,) = (trial for trial in json.loads(shown)["trials"] if trial["held"])
+    assert now["tiles"].startswith(held)
 
 
 @pytest.mark.parametrize("given", ["0s", "a minute", "-5", "60 s", "1e3", "9" * 400, "٣s"])

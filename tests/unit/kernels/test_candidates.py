@@ -67,6 +67,13 @@ def test_a_family_without_tiles_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     assert "tiles for this" in str(error.value)
 
 
+def test_a_loop_order_that_e4m3_has_not_is_to_be_removed() -> None:
+    """The target and the dtype are right."""
+    text = "attn 1\nvariant mine {}\nschedule of_mine for mine on sm_90 { loop = kv_outer }\n"
+    with pytest.raises(AttnccError, match=r"(?s)A412.*help: remove `loop = kv_outer`"):
+        load_specification(text, None, {})[0].plans(Configuration("e4m3", 64, 64), "sm_90a")
+
+
 def test_no_tile_stands_twice() -> None:
     for target in ("sm_80", "sm_90a"):
         for head_dim in (16, 64, 128, 256):

@@ -262,7 +262,7 @@ def test_imports_follow_the_command_line(session: Session, tmp_path: Path, allow
         session.play(scene)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-32"])
+@pytest.mark.parametrize("encoding", ["utf-8", pytest.param("utf-32", marks=pytest.mark.slow)])
 def test_columns_are_counted_as_the_editor_asks(tmp_path: Path, encoding: str) -> None:
     text = "attn 1\nimport 😀😀\n"
     width = {"utf-8": 4, "utf-32": 1}[encoding]

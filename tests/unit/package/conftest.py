@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.package.made import compiled, settled
+from tests.unit.package.made import compile_nothing, leave_texts_as_they_are
 
 
 @pytest.fixture
 def compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of the folders alone."""
-    monkeypatch.setattr("attncc.package.writer.compiled", compiled)
-    monkeypatch.setattr("attncc.package.writer.settle", settled)
+    compile_nothing(monkeypatch)
+    leave_texts_as_they_are(monkeypatch)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from attncc.codegen.render import render
 from attncc.kernels.candidates import Candidates
 from attncc.machine_code import Compiled
@@ -23,3 +25,14 @@ def settled(candidates: Candidates) -> Settled:
     plan = candidates.first
     source = render(plan)
     return Settled(plan, source, compiled(source, plan.target), {})
+
+
+def compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages are built of these."""
+    monkeypatch.setattr("attncc.package.writer.compiled", compiled)
+    monkeypatch.setattr("attncc.package.writer.settle", settled)
+
+
+def leave_texts_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that nobody reads or compiles keep what they don't use, which takes most of the time to find."""
+    monkeypatch.setattr("attncc.codegen.render.assemble_kernel", lambda text, name: text)

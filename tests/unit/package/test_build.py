@@ -18,12 +18,13 @@ from attncc.diagnostics import AttnccError
 from attncc.kernels.candidates import Candidates
 from attncc.kernels.launched import kernel_names
 from attncc.package import build, package_files, prepare, write
+from attncc.package.text import init_text
 from attncc.resources import folder
 from attncc.runtime.store.package_store import PackageStore
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.plan_json import from_json
 from attncc.settle import Settled
-from tests.unit.package.made import compiled
+from tests.unit.package.made import compile_nothing, compiled
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -47,9 +48,12 @@ SMALL: dict[str, Any] = {"archs": ["sm_90"], "dtypes": ["fp16"], "head_dims": [1
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of what is written; test_hf_kernel.py compiles a package."""
     out = tmp_path_factory.mktemp("package") / "made"
     names: list[str] = []
-    build(SPEC, out, **SMALL, decode=True, advance=names.append)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        compile_nothing(monkeypatch)
+        build(SPEC, out, **SMALL, decode=True, advance=names.append)
     assert sorted(names) == [
         "capped_decode_fp16_d16_rows17_sm_90", "capped_decode_fp16_d16_sm_90", "capped_forward_fp16_d16_sm_90",
         "combine_fp16_sm_90", "min_max_table_i32_sm_90", "plain_decode_fp16_d16_rows17_sm_90",
@@ -73,7 +77,7 @@ def test_the_folder(built: Path) -> None:
 
 def test_the_manifest_holds_the_resource_report(built: Path) -> None:
     manifest = json.loads((built / "plain" / "manifest.json").read_text())
-    assert manifest["lacks"] == ["backward"]
+    assert manifest["lacks"] == ["serving", "backward"]
     assert set(manifest["kernels"]) == {
         "plain_decode_fp16_d16_sm_90", "plain_decode_fp16_d16_rows17_sm_90", "plain_forward_fp16_d16_sm_90",
         "combine_fp16_sm_90",
@@ -179,13 +183,13 @@ print(seconds)
 
 
 def test_import_is_light_and_calls_need_no_compiler(built: Path) -> None:
-    code = CALL.format(path=str(built.parent), root=str(ROOT))
-    runs = [
-        subprocess.run([sys.executable, "-S", "-c", with_site(code)], capture_output=True, text=True, check=False)
-        for _ in range(3)
-    ]
-    assert runs[0].returncode == 0, runs[0].stderr
-    assert min(float(run.stdout) for run in runs) < 0.03
+    command = [sys.executable, "-S", "-c", with_site(CALL.format(path=str(built.parent), root=str(ROOT)))]
+    for _ in range(3):  # a busy machine may take long
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+        if float(run.stdout) < 0.03:
+            return
+    pytest.fail(f"to import it took {run.stdout.strip()} s")
 
 
 def with_site(code: str) -> str:
@@ -203,13 +207,14 @@ def test_the_python_text_compiles_and_documents(built: Path) -> None:
     assert (scope["capped"].variant, scope["capped"].configurations) == ("capped", (("fp16", 16, 16),))
     with pytest.raises(AttnccError):  # no driver, or machine code for another GPU
         scope["capped"].load(99)
-    assert scope["__doc__"].splitlines()[-6:] == [
+    assert scope["__doc__"].splitlines()[-7:] == [
         "    forward fp16, head dim 16, sm_90: q_outer, tiles of 128 x 64",
         "    decode fp16, head dim 16, sm_90: q_outer, tiles of 64 x 128",
         "    decode fp16 of 17 rows and more, head dim 16, sm_90: q_outer, tiles of 64 x 128",
         "",
-        "Without backward (gradients of arrays on a GPU raise A520); `attncc build FILE --backward`",
-        "makes them.",
+        "Without serving (block_table, shared_prefix and k_new raise A505 on a GPU) and backward",
+        "(gradients of arrays on a GPU raise A520); `attncc build FILE --serving --backward` makes",
+        "them.",
     ]
     assert max(map(len, text.splitlines())) <= 120
 
@@ -272,7 +277,7 @@ def test_every_shipped_spec_can_be_prepared() -> None:
 
 
 def passes(text: str, **asked: Any) -> set[str]:
-    return {plan.pass_name for package in prepare(text, **SMALL, **asked) for plan in package.plans}
+    return {plan.pass_name for package in prepare(text, **SMALL | asked) for plan in package.plans}
 
 
 def test_passes_are_built_where_they_are_asked_for() -> None:
@@ -282,6 +287,9 @@ def test_passes_are_built_where_they_are_asked_for() -> None:
     assert passes(text) == {"forward"}
     for asked in (passes(text, decode=True), passes(text + "schedule s for plain decode on sm_80 {}\n")):
         assert asked == {"forward", "decode"}
+    in_8_bits = {"dtypes": ["e4m3"], "archs": ["sm_90a"], "head_dims": [64]}  # which have no such kernels
+    for settings in ("", "split_kv = auto"):
+        assert passes(f"{text}schedule s for plain decode on sm_90 {{ {settings} }}\n", **in_8_bits) == {"forward"}
     for asked in (passes(text, backward=True), passes(text + "schedule s for plain backward on sm_80 {}\n")):
         assert asked == {"forward", "backward", "backward_dq"}
     (package,) = prepare(text, **SMALL, decode=True, backward=True)
@@ -297,16 +305,19 @@ def test_passes_are_built_where_they_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({}, "run the forward kernel) and backward (gradients of"),
-        ({}, "`attncc build FILE --decode --backward` makes"),
-        ({"backward": True}, "Without decode (calls with few queries run the forward kernel); `attncc build FILE"),
-        ({"decode": True, "backward": True}, None),
+        (
+            {},
+            "run the forward kernel), serving (block_table, shared_prefix and k_new raise A505 on a GPU) and backward",
+        ),
+        ({}, "`attncc build FILE --decode --serving --backward` makes"),
+        ({"serving": True, "backward": True}, None),
         ({"dtypes": ["e4m3"], "archs": ["sm_90a"], "head_dims": [64]}, None),
     ],
 )
 def test_a_package_says_which_kernels_it_lacks(settings: dict[str, Any], said: str | None) -> None:
     (package,) = prepare("attn 1\nvariant plain {}\n", **SMALL | settings)
-    text = package.files()["__init__.py"].partition('"""')[2].partition('"""')[0]
+    made = init_text(package.specification.variant, package.plans, package.origin)
+    text = made.partition('"""')[2].partition('"""')[0]
     assert "Without" not in text if said is None else said in " ".join(text.split())
 
 

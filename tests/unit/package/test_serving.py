@@ -13,17 +13,17 @@ import pytest
 
 from attncc.diagnostics import AttnccError
 from attncc.package import build, prepare
-from attncc.package.text import init_text
 from attncc.runtime.store.package_store import PackageStore
 
 SPEC = "attn 1\nimport masks\nvariant mine { keep if causal() }\n"
+SMALL: dict[str, Any] = {"archs": ["sm_80"], "dtypes": ["fp16"], "head_dims": [16]}
 NEW = ["k_new", "v_new", "rotary", "interleaved"]
 
 
 @pytest.mark.usefixtures("compiles_nothing")  # tests/unit/kernels/helpers/test_append.py does
 def test_they_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "kernels_for_serving"
-    build(SPEC, out, archs=["sm_80"], dtypes=["fp16"], head_dims=[16], serving=True)
+    build(SPEC, out, **SMALL, serving=True)
     manifest = json.loads((out / "mine" / "manifest.json").read_text())
     names = [f"append_fp16_{angles}_sm_80" for angles in ("fp16", "fp32")]
     assert [name for name in sorted(manifest["kernels"]) if name.startswith("append")] == names
@@ -40,18 +40,43 @@ def test_they_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("compiles_nothing")
-def test_others_have_no_such_arguments(tmp_path: Path) -> None:
-    (package,) = prepare(SPEC, archs=["sm_80"], dtypes=["fp16"], head_dims=[16])
-    text = init_text(package.specification.variant, package.plans, package.origin)
-    assert "k_new" not in text and "append" not in text
-    (built,) = build(SPEC, tmp_path / "kernels", archs=["sm_80"], dtypes=["fp16"], head_dims=[16])
-    with pytest.raises(AttnccError, match="--serving") as caught:
+def test_others_append_on_the_cpu_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "kernels_for_training"
+    build(SPEC, out, **SMALL)
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = importlib.import_module(out.name).mine
+    assert list(inspect.signature(mine).parameters)[-4:] == NEW
+    rows = np.ones((1, 1, 2, 16), np.float16)
+    caches = [np.zeros((1, 1, 8, 16), np.float16) for _ in range(2)]
+    assert (mine(rows, *caches, kv_lens=np.int32([2]), k_new=rows, v_new=rows) == 1).all()
+    with pytest.raises(AttnccError, match=r"(?s)A505.*help: build it with that: attncc build FILE --serving$"):
+        PackageStore(out / "mine").append_code("fp16", "fp32", 90)
+
+
+@pytest.mark.usefixtures("compiles_nothing")
+def test_inputs_keep_their_names_beside_new_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("new", "where", "item", "Array")
+    lines = [f"input {name}: f32\nscore = score + {name}" for name in names]
+    build("\n".join(["attn 1", "variant mine {", *lines, "}", ""]), tmp_path / "kernels_of_names", **SMALL)
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = importlib.import_module("kernels_of_names").mine
+    rows, caches = np.ones((1, 1, 2, 16), np.float16), [np.zeros((1, 1, 8, 16), np.float16) for _ in range(2)]
+    given = {name: float(number) for number, name in enumerate(names)}
+    _, lse = mine(rows, *caches, kv_lens=np.int32([2]), k_new=rows, v_new=rows, return_lse=True, **given)
+    assert np.allclose(lse, 4 + sum(given.values()) + np.log(2))
+
+
+@pytest.mark.usefixtures("compiles_nothing")
+def test_what_appends_may_be_for_other_gpus(tmp_path: Path) -> None:
+    (built,) = build(SPEC, tmp_path / "kernels", **SMALL, serving=True)
+    with pytest.raises(AttnccError, match=r"(?s)A505.*on this GPU: it has that for sm_80\n.*--arch sm_80,sm_90a"):
         PackageStore(built.folder).append_code("fp16", "fp32", 90)
-    assert caught.value.diagnostics[0].code == "A505"
+    with pytest.raises(AttnccError, match=r"(?s)A505.*caches of int8\n.*--serving --kv-dtype int8$"):
+        PackageStore(built.folder).append_code("fp16", "fp32", 80, "int8")
 
 
 def prefix_kernels(spec: str, **asked: Any) -> set[str]:
-    (package,) = prepare(spec, **{"archs": ["sm_80"], "dtypes": ["fp16"], "head_dims": [16], "serving": True, **asked})
+    (package,) = prepare(spec, **SMALL | {"serving": True} | asked)
     return {name for name in package.kernel_names if "_prefix_" in name}
 
 
@@ -60,7 +85,7 @@ def test_they_share_prefixes() -> None:
     pairs = {f"mine_{name}_fp16_d16{paged}_prefix_sm_80" for name in ("forward", "decode") for paged in ("", "_paged")}
     assert prefix_kernels(SPEC) == prefix_kernels(SPEC, kv_dtypes=["int8"]) == pairs
     assert prefix_kernels(SPEC, serving=False, decode=True) == set()
-    (package,) = prepare(SPEC, archs=["sm_80"], dtypes=["fp16"], head_dims=[16], serving=True)
+    (package,) = prepare(SPEC, **SMALL, serving=True)
     text = package.files()["__init__.py"]
     for end in ("fp16 over pages with a shared prefix", "fp16 with a shared prefix", "fp16 over pages"):
         assert f"{end}, head dim 16, sm_80" in text
@@ -83,7 +108,7 @@ def test_kernels_that_share_none(lines: str, asked: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("compiles_nothing")
 def test_the_variant_of_a_package_is_the_users(tmp_path: Path) -> None:
     """Kernels over a prefix have another."""
-    (built,) = build(SPEC, tmp_path / "made", archs=["sm_80"], dtypes=["fp16"], head_dims=[16], serving=True)
+    (built,) = build(SPEC, tmp_path / "made", **SMALL, serving=True)
     store = PackageStore(built.folder)
     assert not store.variant.inputs and [item.name for item in store.configurations] == ["fp16_d16"]
     prefixed = store.configurations[0]._replace(paged=True, prefixed=True)

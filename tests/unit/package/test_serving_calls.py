@@ -79,6 +79,7 @@ def patched() -> Iterator[pytest.MonkeyPatch]:
         monkeypatch.setattr("attncc.compiler.compiled", compiled)
         monkeypatch.setattr("attncc.compiler.settle", settled)
         monkeypatch.setattr("attncc.machine_code.compiled", compiled)
+        made.leave_texts_as_they_are(monkeypatch)
         yield monkeypatch
 
 
@@ -255,6 +256,25 @@ def test_on_a_gpu(
     assert len(prefixed) == (0 if not row.given.get("shared_prefix") else 1 if row.given["shared_prefix"] < 128 else 2)
     assert sum("append_" in item for item in names) == ("k_new" in row.given)
     assert sum("_paged_" in item for item in names) == ("block_table" in row.given) * max(1, len(prefixed))
+
+
+@pytest.mark.usefixtures("patched")
+def test_a_package_says_what_it_was_not_built_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call of the table runs, or the option is named that makes its kernels."""
+    packages = prepare(SPEC, archs=["sm_90a"], dtypes=["fp16"], head_dims=[64], variants=["sloped"])
+    write(packages, tmp_path / "for_forward_calls")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sloped = importlib.import_module("for_forward_calls").sloped
+    made = {name: item for package in packages for plan in package.plans for name, item in structs(plan).items()}
+    for name, row in ROWS_BY_NAME.items():
+        if row.variant != "sloped" or row.code is not None:
+            continue
+        options = ["--serving"] if {"block_table", "shared_prefix", "k_new"} & row.given.keys() else []
+        kept_in = str(row.given["k"].dtype).replace("float8_e4m3fn", "e4m3")
+        options += [] if kept_in == "float16" else [f"--kv-dtype {kept_in}"]
+        found = launched_by(sloped, row, made, "sm_90a", monkeypatch)
+        refused = found[0] == "A505" and f"attncc build FILE {' '.join(options)}" in found[1]
+        assert refused if options else isinstance(found[0], list), name
 
 
 def test_load_takes_all_kernels_of_calls(

@@ -121,6 +121,9 @@ BAD: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "a word of SDPA that looks like ours": ({"inputs": inputs(dropout_p=float)}, "A608", ("`dropout 0.1`", "`seed`")),
     "a word of FlexAttention": ({"inputs": inputs(block_mask=bool)}, "A608", ("attncc.flex_attention takes it",)),
     "a word of FlashAttention": ({"inputs": inputs(softmax_scale=float)}, "A608", ("here it is scale",)),
+    "an argument of e4m3 kernels": ({"inputs": inputs(q_descale=float)}, "A608", ("kernels of e4m3", "k_scale")),
+    "unknown new rows": ({"inputs": inputs(k_nwe=float)}, "A608", ("did you mean `k_new`?",)),
+    "unknown argument of gradients": ({"inputs": inputs(determinstic=bool)}, "A608", ("mean `deterministic`?",)),
     "new rows": ({"inputs": inputs(k_new=array(2, 2, 1, 64))}, "A608", ("`k_new`", "attncc.append", "cache.at[…]")),
     "a const": ({"inputs": inputs(width=int)}, "A608", ("attncc.compile(…, width=…)", "`-D width=…`")),
     "option of another call": ({"inputs": inputs(deterministic=bool)}, "A608", ("`kernel.backward` takes it",)),
@@ -192,6 +195,11 @@ def refuse(signature: Signature, facts: Call, code: str, words: tuple[str, ...])
     assert [word for word in words if word not in str(error.value)] == []
     assert "expected" in str(error.value)
     assert "came" in str(error.value)
+
+
+def test_no_gpu_kernel_of_fp64_is_asked_for() -> None:
+    with pytest.raises(AttnccError, match=r"A604(.|\n)*came float64\n.*help: convert `q`$"):
+        bind(SIGNATURE, call(q=array(2, 8, 40, 64, dtype="float64")))
 
 
 @pytest.mark.parametrize(("changed", "code", "words"), BAD.values(), ids=BAD)

@@ -97,7 +97,7 @@ def test_pairs_of_blocks_under_a_mask(q_len: int, kv_len: int) -> None:
     """They claim together, and go through the tiles of either, which are none where rows end before."""
     plan = plan_of(CAUSAL.replace("q_pos >= kv_idx", "q_idx >= kv_idx"), "fp16", (128, 64))
     assert facts_of(plan).uses_clusters
-    check(plan, None, Call(*qkv(plan, (1, 6, q_len), (1, 3, kv_len)), paired=True))
+    check(plan, None, Call(*qkv(plan, (1, 4, q_len), (1, 2, kv_len)), paired=True))
     check(plan, None, Call(*qkv(plan, (1, 2, q_len), (1, 1, kv_len))), ordered=True)
 
 

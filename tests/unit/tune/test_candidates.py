@@ -27,6 +27,16 @@ def test_the_tiles_of_all_families_where_the_schedule_is_silent() -> None:
     assert all("family" not in item.chosen for item in candidates(VARIANT, "sm_80"))
 
 
+def test_schedules_of_wide_heads_name_their_family() -> None:
+    """Without it, the sizes that they set are for narrow heads."""
+    kernel = tuned(VARIANT + BRACES, dim=320)
+    assert kernel.held is not None and not kernel.held.settings
+    found = schedules(kernel)
+    assert {item.chosen["family"] for item in found} == {"wide"}
+    (plan, *_) = kernel.with_schedule(found[-1]).plans(kernel.configuration, "sm_80")
+    assert plan.block_kv == found[-1].chosen["block_kv"]
+
+
 def test_neighbours_of_the_fastest_family_are_among_them() -> None:
     found = [item.chosen for item in candidates(VARIANT, "sm_90a")]
     assert {"family": "hopper", "block_q": 256, "block_kv": 112, "stages": 4} in found

@@ -385,7 +385,7 @@ def test_the_log_of_another_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AttnccError, match=r"A524.*there is none"):
         rig.session(resume=True)
     rig.session().log.close()
-    other = Rig(tuned(VARIANT + BRACES), problem=rig.work.smaller(None).problem.with_starts((), ()), path=rig.path)
+    other = Rig(tuned(VARIANT + BRACES), problem=rig.work.smaller().problem.with_starts((), ()), path=rig.path)
     with pytest.raises(AttnccError, match=r"(?s)A524.*of another run.*problem: "):
         other.session(resume=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from attncc import api
 from attncc.checks import schedule_errors
+from attncc.compiler import load_specification, specify
 from attncc.diagnostics import AttnccError
 from attncc.kernels import legality
 from attncc.kernels.candidates import make_candidates, make_plan, make_tiles_2d
@@ -16,7 +18,9 @@ from attncc.kernels.crossings import Chip
 from attncc.kernels.registry import facts_of
 from attncc.kernels.serving import plan_for
 from attncc.problem import Problem
-from attncc.schedule.plan import Build
+from attncc.resources import folder
+from attncc.runtime.store.store import Configuration
+from attncc.schedule.plan import Build, KernelPlan
 from attncc.schedule.schedule import from_asts
 from attncc.schedule.target import TARGETS
 from attncc.semantics.load import load
@@ -82,6 +86,30 @@ def test_a_schedule_for_wide_heads_serves_no_narrow_ones() -> None:
     scheduled("family = wide block_q = 32 warps = 4 block_kv = 32 split_kv = 2")
     with pytest.raises(AttnccError, match="A412"):
         scheduled("family = wide", head_dim=128)
+
+
+def test_sizes_of_tiles_are_for_narrow_heads_unless_a_family_is_named() -> None:
+    def plan(settings: str) -> KernelPlan:
+        text = f"{CAUSAL}schedule s for causal on sm_80 {{ {settings} }}\n"
+        specification = specify(load(SourceFile("<text>", text), {}), "causal")
+        return specification.plans(Configuration("bf16", 512, 512), "sm_80")[0]
+
+    own = plan("")
+    assert plan("block_q = 128 block_kv = 128 warps = 8 stages = 4") == own
+    assert plan("stages = 4 skip = never split_kv = 2") == replace(own, skip="never", split_kv=2)
+    assert plan("family = wide block_kv = 16").block_kv == 16
+    with pytest.raises(AttnccError, match=r"A406[^|]*-->[^|]*:5:\d+\n"):
+        plan("family = wide block_kv = 64 stages = 4")
+    with pytest.raises(AttnccError, match=r"(?s)A412.*remove `loop = kv_outer`"):
+        plan("block_q = 64 loop = kv_outer")
+
+
+@pytest.mark.parametrize("spec", ["selected_attention", "shared_prefix", "decode"])
+def test_shipped_schedules_leave_wide_heads_their_tiles(spec: str) -> None:
+    specification, _ = load_specification(folder("specs") / f"{spec}.attn", None, {})
+    for head_dim in (384, 512):
+        plans = specification.plans(Configuration("bf16", head_dim, head_dim), "sm_80")
+        assert [plan.family for plan in plans] == ["wide", "wide"]
 
 
 def test_check_judges_such_a_schedule_by_wide_heads() -> None:
