@@ -11,12 +11,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...analysis.cost.roofline import Device
 from ...diagnostics import Diagnostic, warn
 from ...kernels.crossings import Chip, Crossings
 from .cache import folder, write_file
+
+if TYPE_CHECKING:
+    from ...analysis.cost.roofline import Device
 
 _FORMAT = 1
 
