@@ -322,7 +322,7 @@ def at_its_axes(shape: tuple[int | None, ...], places: Places) -> Places:
     )
 
 
-_WRITTEN_TWICE = ("to_int", "mod", "pow")  # in some cases, which are known when all types are
+_WRITTEN_TWICE = ("to_int", "mod", "pow", "truncdiv")  # in some cases, which are known when all types are
 
 
 def _is_unwritten(terms: Sequence[Term]) -> bool:
