@@ -12,7 +12,7 @@ import numpy as np
 from ..diagnostics import AttnccError, Diagnostic
 from ..evaluate import Array, Environment
 from ..ir import MAX_LENGTH, Expr, Variant, reads
-from ..statements import effective_scale
+from ..statements import MASK_FLOAT, effective_scale
 from .arrays import environment, facts
 from .call_arguments import Call
 from .facts import ArrayFacts, Signature
@@ -48,7 +48,7 @@ class BoundMask:
         reads_scale = _reads_scale(self.variant)
         for b in range(self.batch):
             sequence = Sequence.whole(b, self.problem.q_len, self.problem.kv_len)
-            bare = environment(self.variant, self.problem, sequence, self.inputs, np.float64)
+            bare = environment(self.variant, self.problem, sequence, self.inputs, MASK_FLOAT)
             bare = bare.with_symbols(**{name: bare.symbols[name][: self.heads] for name in ("h", "kv_h")})
             scale = effective_scale(self.variant, bare, None) if reads_scale else None
             yield bare if scale is None else bare.with_symbols(scale=scale)
