@@ -19,6 +19,7 @@ from .facts import ArrayFacts, Signature
 from .inputs import check_inputs
 from .problem import Problem, Sequence
 from .refusal import refused
+from .values import check_ranges
 
 # The sizes that must be known for a built-in name, and the size that an axis tag tells.
 _SIZES_OF_NAME = {
@@ -73,7 +74,9 @@ def bind_mask(
     problem = _mask_problem(q_len, kv_len, known)
     nothing = ArrayFacts((), (), "float64")
     call = Call(nothing, nothing, nothing, tuple((name, facts(name, value)) for name, value in inputs.items()))
-    check_inputs(Signature(variant), call, problem, needed)
+    signature = Signature(variant)
+    check_inputs(signature, call, problem, needed)
+    check_ranges(signature, {name: value for name, value in inputs.items() if isinstance(value, int)})
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     batch = problem.batch if "b" in needed else 1
     heads = problem.num_heads if needed & {"h", "kv_h"} else 1
@@ -95,7 +98,9 @@ def _known_size(variant: Variant, name: str, given: int | None, inputs: Mapping[
     if given is not None:
         return given
     for declared in variant.inputs:
-        shape: tuple[int, ...] = np.shape(inputs.get(declared.name, ()))
+        array = inputs.get(declared.name)
+        missing = (0,) * len(declared.axes)  # or no array: `check_inputs` says so
+        shape: tuple[int, ...] = array.shape if isinstance(array, np.ndarray) else missing
         for axis, length in zip(declared.axes, shape, strict=False):
             if _SIZE_OF_TAG.get(axis.tag or "") == name:
                 return length
@@ -106,7 +111,7 @@ def size_of(name: str, value: Any) -> int:
     """A length or another size as an int. AttnccError A615 for what can't be one."""
     least = 1 if name in _NEVER_ZERO else 0
     try:
-        size = index(value)
+        size = -1 if isinstance(value, bool) else index(value)
     except TypeError:
         size = -1
     if not least <= size <= MAX_LENGTH:

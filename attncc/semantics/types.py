@@ -358,8 +358,8 @@ def _by_zero(node: ast.Binary, report: Report) -> None:
 
 
 def _clamp(x: Expr, low: Expr, high: Expr, *, span: Span) -> Expr:
-    """min(max(x, low), high). On floats as choices, so that the derivative at a bound is that of x; NaN becomes `low`, as
-    `max` has it, and a `low` that is NaN bounds nothing."""
+    """min(max(x, low), high). On floats as choices, so that the derivative at a bound is that of x; NaN becomes `low`,
+    as `max` has it, and a `low` that is NaN bounds nothing."""
     if x.type is Type.INT:
         return apply("min", apply("max", x, low, span=span), high, span=span)
     ordered = isinstance(low, ir.Const) and isinstance(high, ir.Const) and low.value <= high.value

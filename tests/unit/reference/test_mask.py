@@ -86,8 +86,17 @@ def test_bad_inputs_are_refused(code, given) -> None:
 def test_bad_sizes_are_refused(sizes, code) -> None:
     with pytest.raises(AttnccError, match=code):
         mask(BY_KEY_HEAD, 4, 4, **sizes)
-    with pytest.raises(AttnccError, match="A615"):
-        mask(CAUSAL, -1, 4)
+    for length in (-1, True, 4.0):
+        with pytest.raises(AttnccError, match="A615"):
+            mask(CAUSAL, length, 4)
+
+
+def test_numbers_beyond_their_type_are_refused() -> None:
+    prefix = attncc.parse("attn 1\nvariant prefix {\n    input length: i64\n    keep if kv_idx < length\n}\n")
+    for wide in (2**63, -(2**70)):
+        with pytest.raises(AttnccError, match=r"A610.*`length`"):
+            prefix.mask(4, 4, length=wide)
+    assert prefix.mask(4, 4, length=2).sum() == 8
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp64"])
