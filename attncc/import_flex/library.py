@@ -163,7 +163,7 @@ def Tensor_int(self): return _to_int(self)
 def Tensor_long(self): return _to_int(self)
 def Tensor_bool(self): return _to_bool(self)
 def Tensor_item(self): return self
-def Tensor_clone(self): return self
+def Tensor_clone(self): return _to_like(self, self)
 def Tensor_contiguous(self): return self
 def Tensor_new_ones(self, size, dtype=None, **options): return _full(size, 1, dtype)
 def Tensor_new_zeros(self, size, dtype=None, **options): return _full(size, 0, dtype)

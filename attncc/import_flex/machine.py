@@ -55,6 +55,7 @@ class Machine:
         self._rules = rules
         self.given = given or {}
         self.inside = False
+        self.frames: list[Scope] = []  # of the functions that are being read, each called by the one before
         self.scores: list[ScoreLine] = []
         self._place: Span | None = None  # while torch's functions are read from the prelude: where they are called
         self._nameless = False
