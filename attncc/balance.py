@@ -27,6 +27,7 @@ from .problem import Sequence as Rows
 from .problem.arrays import environment, sequence_inputs
 from .runtime.call.decode_launch import decode_grid
 from .runtime.call.splits import choose_splits
+from .runtime.store.crossings import chip_like
 from .schedule.plan import DTYPE_BYTES, KernelPlan
 from .statements import MASK_FLOAT
 
@@ -74,7 +75,7 @@ def balance(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array], dev
         units = [facts.splits] * len(tiles) if facts.splits else tiles
         alike = len({len(own) if facts.splits else sum(item.tiles for item in own) for own in sequences}) == 1
         grid = decode_grid(facts, problem, resident)
-        laid = facts.laid_out(problem, units, device.multiprocessors, grid, alike=alike)
+        laid = facts.laid_out(problem, units, chip_like(device), grid, alike=alike)
         shares = [share for own in laid for share in _runs(own, tiles, fixed=facts.splits > 0)]
         one_count = choose_splits(len(tiles), longest, resident)
     else:

@@ -29,6 +29,7 @@ from .kernels.registry import facts_of, forward_facts, kinds
 from .problem import Problem
 from .problem.masks import bind_mask
 from .runtime.call.splits import choose_splits
+from .runtime.store.crossings import Measured, chip_like, kept_like
 from .schedule.plan import DTYPE_BYTES, KernelPlan
 from .schedule.schedule import Schedule
 from .schedule.target import TARGETS
@@ -96,9 +97,15 @@ class Explanation:
         rows = [*keys, ("v", plan.value_head_dim, v_columns)]
         return [(names, own, columns) for names, own, columns in rows if own != columns]
 
+    @property
+    def crossings(self) -> Measured | None:
+        """The crossing points by which calls get their kernel, if this machine has measured them; else the usual ones
+        count."""
+        return kept_like(self.device)
+
     def to_json(self) -> dict[str, Any]:
         """The numbers, for programs. Times are in seconds."""
-        plan = self.plan
+        plan, crossings = self.plan, self.crossings
         names = (
             *("dtype", "kv_dtype", "target", "lengths", "loop", "block_q", "block_kv", "warps", "stages", "split_kv"),
             "skip",
@@ -114,6 +121,7 @@ class Explanation:
                 "grid_2d": None if plan.grid_2d is None else asdict(plan.grid_2d),
             },
             "beside": [{"calls": facts_of(item).calls, "tiles": item.tiles} for item in self.beside],
+            "crossings": None if crossings is None else crossings.to_json(),
             "filled": {names: columns for names, _, columns in self.filled},
             "splits": self.splits,
             "pairs": self.pairs,
@@ -281,7 +289,7 @@ def expected_splits(plan: KernelPlan, problem: Problem, device: Device) -> int:
     facts, resident = facts_of(plan), capacity(plan, device)
     blocks, tiles = facts.heads(problem) * facts.q_blocks(problem), most_tiles(plan, problem)
     if isinstance(facts, Decode):
-        return facts.parts(problem, tiles, device.multiprocessors, resident)
+        return facts.parts(problem, tiles, chip_like(device), resident)
     return choose_splits(blocks, tiles, resident)
 
 

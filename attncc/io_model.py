@@ -111,17 +111,18 @@ class IoModel:
     def _backward(self, plan: KernelPlan) -> dict[str, Predicted]:
         work, facts, softmax = self._work(plan), backward_facts(plan), plan.variant.normalize == "softmax"
         rows, keys, name = self._rows, self._keys, f"{plan.variant.name}_{plan.pass_name}"
-        sums = self._dq_sum_bytes(plan)
+        sums, stores_first = self._dq_sum_bytes(plan), self._stores_first(plan)
+        zeros = {} if stores_first else sums
         read = work.moved({"q": rows, "k": keys, "v": keys, "dout": rows, "statistics": rows})
         written = work.moved({"dk": keys, "dv": keys} if plan.owns_keys else {"dq": rows})
         found = {}
         if softmax:
             traffic = backward_cost.statistics_traffic(work)
-            found["delta"] = _once(traffic.reads, {**traffic.writes, **sums})
+            found["delta"] = _once(traffic.reads, {**traffic.writes, **zeros})
         if not plan.owns_keys:
             chip = ChipTraffic.of(backward_cost.rows_traffic(work, self._tallies(plan)))
             return {**found, name: Predicted(chip, read, written)}
-        found[name] = Predicted(self._keys_chip(plan, work), {**read, **sums}, {**written, **sums})
+        found[name] = Predicted(self._keys_chip(plan, work), {**read, **zeros}, {**written, **sums})
         if facts.adds_dq and self._adds_dq(plan):
             found["dq_sum"] = _once(sums, work.moved({"dq": rows}))
         return found
@@ -131,7 +132,12 @@ class IoModel:
         paired = key_clusters(plan, self.problem, capacity(plan, self.device), ordered=self.deterministic)
         columns = plan.padded_head_dim if self._adds_dq(plan) else 0
         blocks = KeyBlocks(
-            facts.gradient_parts, facts.row_alignment, columns, paired, plan.padded_head_dim // 2 if paired else 0
+            facts.gradient_parts,
+            facts.row_alignment,
+            columns,
+            paired,
+            plan.padded_head_dim // 2 if paired else 0,
+            self._stores_first(plan),
         )
         seen = self._tallies(replace(plan, block_kv=2 * plan.block_kv) if paired else plan)
         rows = sum(tally.live * tally.block_q for tally in seen) * blocks.parts * (1 + paired)
@@ -144,6 +150,9 @@ class IoModel:
     def _adds_dq(self, plan: KernelPlan) -> bool:
         facts = backward_facts(plan)
         return facts.adds_dq and (facts.orders_dq or not self.deterministic)
+
+    def _stores_first(self, plan: KernelPlan) -> bool:
+        return backward_facts(plan).stores_dq_first and not self.deterministic
 
     def _dq_sum_bytes(self, plan: KernelPlan) -> dict[str, int]:
         if not plan.owns_keys or not self._adds_dq(plan):

@@ -23,6 +23,7 @@ from attncc import AttnccError
 from attncc.analysis.cost.roofline import DEVICES
 from attncc.compiler import CompiledStore
 from attncc.explain import capacity
+from attncc.kernels.crossings import Chip
 from attncc.kernels.registry import facts_of
 from attncc.kernels.serving import backward_plan_for, plan_for
 from attncc.measure import ncu
@@ -69,8 +70,8 @@ class Compiled:
             plans = store.backward_plans(configuration, target)
             store.machine_codes(plans)
             return cls(call, backward_plan_for(plans, problem))
-        plan = plan_for(store.plans(configuration, target), problem, call.device.multiprocessors)
-        kernels = facts_of(plan).own_kernels(problem, call.device.multiprocessors)
+        plan = plan_for(store.plans(configuration, target), problem, Chip(call.device.multiprocessors))
+        kernels = facts_of(plan).own_kernels(problem, Chip(call.device.multiprocessors))
         found = first_own(store, configuration, target, kernels)
         return cls(call, plan if found is None else store.plans(found, target)[0])
 

@@ -12,6 +12,7 @@ from attncc.analysis.cost.roofline import Device
 from attncc.compiler import Specification, load_specification
 from attncc.executor.run import workload
 from attncc.io_model import IoModel
+from attncc.kernels.crossings import Chip
 from attncc.kernels.registry import targets_of
 from attncc.kernels.serving import backward_plan_for, plan_for
 from attncc.problem import Problem
@@ -99,7 +100,7 @@ class Call:
         configuration, target = self.configuration, self.kernel.build.target
         if self.point.pass_name == "forward":
             plans = self.kernel.specification.plans(configuration, target)
-            return plan_for(plans, self.point.problem, self.device.multiprocessors)
+            return plan_for(plans, self.point.problem, Chip(self.device.multiprocessors))
         found = self.kernel.specification.backward_candidates(configuration, target)
         return backward_plan_for([item.first for item in found], self.point.problem)
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..kernels.candidates import Candidates
     from ..problem import Problem
     from ..runtime.cuda.nvrtc import Resources
+    from ..runtime.store.crossings import Measured
     from ..schedule.plan import KernelPlan
 
 _WIDENS = "; a portable one on every target, since tiles of the cache become 16 bits on their way"
@@ -230,6 +231,7 @@ def _explained(
     from ..kernels.registry import facts_of, targets_of
     from ..kernels.serving import plan_for
     from ..runtime.cuda.device import best_target
+    from ..runtime.store.crossings import chip_like
     from ..runtime.store.store import Configuration
     from ..schedule.plan import OWN_KERNELS
 
@@ -255,7 +257,8 @@ def _explained(
     check_cache_dtype(configuration)
     kernels = specification.candidates(configuration, target)
     served = replace(problem, cached=given["kv_lens"] is not None)  # the call whose kernel is looked for
-    plan = plan_for([item.first for item in kernels], served, device.multiprocessors)
+    chip = chip_like(device)
+    plan = plan_for([item.first for item in kernels], served, chip)
     beside: list[KernelPlan] = []
     if plan.pass_name == "decode":
         own = {
@@ -265,7 +268,7 @@ def _explained(
         }
         kernels += tuple(own.values())
         beside = [plan, *(found.first for found in own.values())]
-        faster = facts_of(plan).own_kernels(served, device.multiprocessors)
+        faster = facts_of(plan).own_kernels(served, chip)
         plan = next((own[kernel].first for kernel in faster if kernel in own), plan)
         beside.remove(plan)
     resources: Resources | str | None = None
@@ -370,6 +373,13 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
+def _crossings(found: Measured | None) -> str:
+    """Where the points come from by which the kernel is chosen."""
+    if found is None:
+        return "the usual ones, an H200's; attncc tune --crossings measures another GPU's"
+    return f"measured on this machine's {found.device}, {found.about.get('measured', 'without a date')}"
+
+
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
@@ -384,6 +394,7 @@ def _of_grid(plan: KernelPlan) -> str:
 
 
 def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterator[str]:
+    from ..kernels.decode.facts import Decode
     from ..kernels.helpers.transposition import TransposedValues, pays
     from ..kernels.kernel_names import kernel_name
     from ..kernels.launched import helper_kernels
@@ -402,6 +413,8 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         f"{_WIDENS * (plan.kv_dtype is not None)}"
     )
     yield f"its calls      {facts_of(plan).calls}"
+    if isinstance(facts_of(plan), Decode):
+        yield f"crossings      {_crossings(explained.crossings)}"
     for other in explained.beside:
         served = facts_of(other).calls if other.least_rows or other.one_block else "other decode calls"
         yield f"another one    for {served}: {kernel_name(other)}"

@@ -25,14 +25,16 @@ def target_here(dtype: str, device: Device) -> str:
 
 
 def pass_here(
-    specification: Specification, configuration: Any, target: str, given: Mapping[str, Any], multiprocessors: int
+    specification: Specification, configuration: Any, target: str, given: Mapping[str, Any], device: Device
 ) -> str:
     """The pass that runs a call. `given`: the command's options `asked`, the pass, and `problem`."""
     from ..kernels.serving import backward_plan_for, plan_for
+    from ..runtime.store.crossings import chip_of
 
     if given["asked"] == "backward_dq":
         return "backward_dq"
     if given["asked"] == "backward":
         plans = [item.first for item in specification.backward_candidates(configuration, target)]
         return backward_plan_for(plans, given["problem"]).pass_name
-    return plan_for(specification.plans(configuration, target), given["problem"], multiprocessors).pass_name
+    chip = chip_of(device.name, device.multiprocessors)
+    return plan_for(specification.plans(configuration, target), given["problem"], chip).pass_name

@@ -87,7 +87,7 @@ def _call(file: Path, given: Mapping[str, Any], device: Device) -> tuple[TunedKe
     target = target_here(dtype, device)
     configuration = Configuration(dtype, problem.head_dim, problem.value_head_dim)
     serving = specification.serving(dtype)
-    pass_name = pass_here(serving, configuration, target, given, device.multiprocessors)
+    pass_name = pass_here(serving, configuration, target, given, device)
     kernel = TunedKernel(specification, Build(pass_name, target, *configuration))
     check_element_types(kernel.variant, given["given_inputs"])
     return kernel, Work(kernel.variant, problem, dtype, pass_name, given["given_inputs"], given["seed"])
@@ -100,6 +100,7 @@ def _plans(kernel: TunedKernel, work: Work, device: Device) -> list[KernelPlan]:
     from ..kernels.registry import backward_facts, facts_of
     from ..kernels.serving import backward_plan_for, plan_for
     from ..runtime.call.persistent import own_backward_kernels
+    from ..runtime.store.crossings import chip_of
     from ..runtime.store.store import first_own
     from ..tune.model import device_like
 
@@ -108,8 +109,9 @@ def _plans(kernel: TunedKernel, work: Work, device: Device) -> list[KernelPlan]:
     plans = store.backward_plans(configuration, target) if work.is_backward else store.plans(configuration, target)
     store.machine_codes(plans)
     if not work.is_backward:
-        serving = plan_for(plans, work.problem, device.multiprocessors)
-        kernels = facts_of(serving).own_kernels(work.problem, device.multiprocessors)
+        chip = chip_of(device.name, device.multiprocessors)
+        serving = plan_for(plans, work.problem, chip)
+        kernels = facts_of(serving).own_kernels(work.problem, chip)
         own = first_own(store, configuration, target, kernels)
         if own is None:
             return [serving]
@@ -131,7 +133,7 @@ def _predicted(plans: list[KernelPlan], work: Work, device: Device) -> dict[str,
     from ..tune.model import device_like
 
     gpu, _ = device_like(device.name, device.capability, device.multiprocessors)
-    model = IoModel(work.problem, work.inputs, gpu)
+    model = IoModel(work.problem, work.inputs, gpu, work.deterministic)
     found: dict[str, Predicted] = {}
     for plan in plans:
         found |= model.predict(plan)

@@ -33,6 +33,7 @@ from .options import (
 if TYPE_CHECKING:
     from ..compiler import Specification
     from ..ir import Variant
+    from ..kernels.crossings import Chip
     from ..package import BuiltVariant, VariantPackage
     from ..problem import Problem
     from ..reference import Accuracy
@@ -72,11 +73,11 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
     with steps.step("parse") as say:
         specification = load_specification(file, given)
         say(_parsed(specification))
-    device, target, name, multiprocessors = _device(device, given["dtype"])
+    device, target, name, chip = _device(device, given["dtype"])
     with steps.step("analyse") as say, progress("analysing"):
         package = _package(file, specification, target, given)
         choose = plan_for if device == "cuda" else executed_plan
-        plan = choose(package.plans, given["problem"], multiprocessors)
+        plan = choose(package.plans, given["problem"], chip)
         inputs = _inputs(plan, given)
         arrays, call = _arguments(specification, given, inputs)
         bind_for(package.plans, *arrays, **call)  # what is wrong with -i is said before anything is compiled
@@ -136,9 +137,9 @@ def _shapes(q: Any, k: Any, v: Any) -> str:
     return f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
 
 
-def _device(wanted: str | None, dtype: str) -> tuple[str, str, str, int | None]:
-    """cpu or cuda, the target to compile for, a name to print, and a GPU's multiprocessors. For the CPU it is the first
-    target that has kernels of the dtype.
+def _device(wanted: str | None, dtype: str) -> tuple[str, str, str, Chip | None]:
+    """cpu or cuda, the target to compile for, a name to print, and the GPU. For the CPU it is the first target that has
+    kernels of the dtype.
 
     AttnccError A503 if a GPU was asked for in vain.
     """
@@ -146,6 +147,7 @@ def _device(wanted: str | None, dtype: str) -> tuple[str, str, str, int | None]:
     from ..runtime.cuda.device import best_target
     from ..runtime.cuda.driver import driver
     from ..runtime.frameworks.transfer import ABSENT
+    from ..runtime.store.crossings import chip_of
 
     targets = targets_of(dtype)
     if wanted == "cuda":
@@ -158,7 +160,8 @@ def _device(wanted: str | None, dtype: str) -> tuple[str, str, str, int | None]:
                 raise
         else:
             # Without a target for this GPU, the refusal that names the build command comes from the launch.
-            return "cuda", best_target(targets, gpu.capability) or targets[0], gpu.name, gpu.multiprocessors
+            chip = chip_of(gpu.name, gpu.multiprocessors)
+            return "cuda", best_target(targets, gpu.capability) or targets[0], gpu.name, chip
     return "cpu", targets[0], "the CPU executor", None
 
 

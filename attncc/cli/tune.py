@@ -16,6 +16,7 @@ import click
 from ..diagnostics import AttnccError, Diagnostic
 from ..quoting import json_text, printable
 from .console import as_json, progress, rich_console, wrapped
+from .crossings import check_alone, measure
 from .files import check_element_types, check_replaceable, load_specification, replace_text, writing
 from .here import pass_here, target_here
 from .interrupts import Interrupted
@@ -70,7 +71,7 @@ class LengthRange(click.ParamType[Any]):
 
 
 @click.command("tune", short_help="Measure schedules on this GPU and write the best into the file.")
-@click.argument("file", type=OWN_FILE)
+@click.argument("file", type=OWN_FILE, required=False)
 @variant_option
 @dtype_option
 @problem_options(q_len=4096, heads=16, batch=4)
@@ -87,6 +88,11 @@ class LengthRange(click.ParamType[Any]):
     type=LengthRange(),
     help="Numbers of keys, as in 1024..8192: the schedule is written for these alone. --kv-len is one of them.",
 )
+@click.option(
+    "--crossings",
+    is_flag=True,
+    help="In place of FILE: measure on this GPU where forms of serving calls cross, for all kernels.",
+)
 @click.option("--budget", type=Duration(), default="60s", show_default=True, help="Time, as in 60s or 5m.")
 @click.option("--cold", is_flag=True, help="Take other arrays for each call: none are in the L2 cache.")
 @click.option("--dry-run", is_flag=True, help="Print the table; leave the file as it is.")
@@ -99,7 +105,7 @@ class LengthRange(click.ParamType[Any]):
 @define_option
 @imports_option
 @format_option
-def command(*, file: Path, dry_run: bool, **given: Any) -> None:
+def command(*, file: Path | None, crossings: bool, dry_run: bool, **given: Any) -> None:
     """Time candidates for a variant's schedule on this GPU, on random arrays of the sizes given. If one beats what the
     file has for sure, it is written there as a plain schedule; nothing else in the file changes.
 
@@ -113,7 +119,14 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
     attncc tune mine.attn --head-dim 128
     attncc tune mine.attn --pass backward --budget 2m
     attncc tune mine.attn --dry-run --q-len 1 --kv-len 8192 --kv-heads 8
+    attncc tune --crossings
     """
+    if crossings:
+        check_alone(click.get_current_context())
+        measure(given["budget"], dry_run=dry_run)
+        return
+    if file is None:
+        raise click.UsageError("Missing argument 'FILE': a .attn file; or give --crossings")
     if not dry_run:
         check_replaceable(file)  # before a minute goes by
     session = _session(file, given)
@@ -151,9 +164,7 @@ def _session(file: Path, given: dict[str, Any]) -> Session:
     target = target_here(given["dtype"], device)
     configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
     with progress("analysing"):
-        pass_name = pass_here(
-            specification.serving(given["dtype"]), configuration, target, given, device.multiprocessors
-        )
+        pass_name = pass_here(specification.serving(given["dtype"]), configuration, target, given, device)
     lengths = _lengths(specification, given["lengths"], pass_name, target, problem.kv_len)
     tuned = TunedKernel(specification, Build(pass_name, target, *configuration, lengths))
     check_element_types(tuned.variant, given["given_inputs"])

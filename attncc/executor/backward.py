@@ -77,10 +77,13 @@ def run_bound_backward(
     call, meter, plan = bound.call, Meter(), plans[0]
     learnable = LearnableSums(call, compute_dtype(plan))
     adds_dq = _adds_dq(plan, deterministic)
+    zeros = deterministic or not (adds_dq and backward_facts(plan).stores_dq_first)
     dq, dk, dv = (zeros_like(array.shape, dtype_of(plan.dtype), array) for array in (call.q, call.k, call.v))
     for sequence in call.problem.sequences():
         with np.errstate(invalid="ignore", over="ignore"):
-            found = _run_sequence(plans, bound, sequence, learnable, meter, adds_dq=adds_dq, own_rows=own_rows)
+            found = _run_sequence(
+                plans, bound, sequence, learnable, meter, adds_dq=adds_dq, zeros=zeros, own_rows=own_rows
+            )
         starts = (sequence.q_start, sequence.q_len), *((sequence.kv_start, sequence.kv_len),) * 2
         for array, rows, own in zip((dq, dk, dv), starts, found, strict=True):
             call.rows(array, sequence.b, *rows)[...] = own
@@ -104,6 +107,7 @@ def _run_sequence(
     meter: Meter,
     *,
     adds_dq: bool,
+    zeros: bool,
     own_rows: OwnRows,
 ) -> tuple[Array, Array, Array]:
     """dq, dk and dv of one sequence."""
@@ -117,7 +121,7 @@ def _run_sequence(
     work.count_statistics()
     work.own_keys(adds_dq=adds_dq)
     if adds_dq:
-        work.count_sum_of_dq()
+        work.count_sum_of_dq(zeros=zeros)
     else:
         of_rows = only_rows(sequence_work(plans[1], bound.call, sequence, compute, meter), own_rows)
         BackwardWork(of_rows, flowing, sums).own_rows()

@@ -78,10 +78,10 @@ class BackwardWork:
                     self._attend(q_tile, kv_tile, kind, heads, keys=False, rows=True)
         meter.write(tiles.num_heads * tiles.sequence.q_len, ("dq",))
 
-    def count_sum_of_dq(self) -> None:
-        """The zeros that the sum of dQ begins with, and its rounding at the end."""
+    def count_sum_of_dq(self, *, zeros: bool) -> None:
+        """The zeros that the sum of dQ begins with, if it does, and its rounding at the end."""
         meter, rows = self.tiles.meter, self.tiles.num_heads * self.tiles.sequence.q_len
-        meter.write(rows, ("partial_dq", "dq"))
+        meter.write(rows, ("partial_dq", "dq") if zeros else ("dq",))
         meter.read(rows, ("partial_dq",))
 
     def count_statistics(self) -> None:

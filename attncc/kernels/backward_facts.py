@@ -81,6 +81,11 @@ class BackwardFacts(Facts):
         return False
 
     @property
+    def stores_dq_first(self) -> bool:
+        """Whether the sum of dQ begins without zeros where it has no order: the first of each part is stored."""
+        return False
+
+    @property
     def adds_pairs_twice(self) -> bool:
         """Whether gradients of entries that a pair reads are added up for neighbouring pairs before."""
         return False
@@ -123,7 +128,10 @@ class BackwardFacts(Facts):
         return blocks * self.row_alignment
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """`statistics` is null without a softmax; `dq_sum` is null where dQ isn't wanted of the kernel."""
+        """Of the kernel, by name. `statistics` is null without a softmax; `dq_sum` is null where dQ isn't wanted of it.
+
+        `dq_stored`: one word for each tile of that sum, 0 at first (first_stores.cuh); null where it begins with zeros.
+        """
         return ordered(self._parameters())
 
     def _parameters(self) -> Iterator[Parameter]:
@@ -135,7 +143,7 @@ class BackwardFacts(Facts):
         yield from pointers("float", *["dq_sum"] * owns_keys)
         yield from pointers("const float", "statistics")
         if self.persistent:
-            yield from pointers("int", "next_block", "dq_semaphore", "finished")
+            yield from pointers("int", "next_block", "dq_semaphore", "finished", *["dq_stored"] * self.stores_dq_first)
         yield from call_fields(plan.variant)
         for name in ("q", "k", "v", "dout", *outputs):
             yield from strides(name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ..problem import Problem
 from ..schedule.plan import FRAGMENT, KernelPlan, OwnKernel
 from ..schedule.target import TARGETS
+from .crossings import Chip, Crossings
 from .parameters import (
     ELEMENT_TYPES,
     Parameter,
@@ -28,10 +29,6 @@ from .shared import Parts
 if TYPE_CHECKING:
     from .instruction_cost import Steps
     from .products import Product
-
-# The forward kernel leaves a GPU idle whose multiprocessors are at least this many times its thread blocks, over keys
-# that are worth a second launch.
-IDLE_SHARE, SPLIT_KEYS = 4, 2048
 
 
 @dataclass(frozen=True)
@@ -158,11 +155,11 @@ class Facts(ABC):
             return False
         return problem.q_len % grid_2d.width == problem.kv_len % grid_2d.width == 0
 
-    def takes_few_rows(self, problem: Problem) -> bool:
+    def takes_few_rows(self, problem: Problem, crossings: Crossings) -> bool:
         """Whether a forward kernel takes less time for a call that a decode kernel serves."""
         return False
 
-    def own_kernels(self, problem: Problem, multiprocessors: int) -> tuple[OwnKernel, ...]:
+    def own_kernels(self, problem: Problem, chip: Chip) -> tuple[OwnKernel, ...]:
         """Those that are faster for a call of the plan's, where there are any; best first."""
         return ()
 
@@ -351,13 +348,6 @@ class ForwardFacts(Facts):
         plan = self.plan
         seldom = SELDOM_CODE // 2 if self.has_near_form else WIDE_SELDOM_CODE if self.halves_output else SELDOM_CODE
         return steps(plan.variant, plan.warps, plan.block_q // plan.warps // FRAGMENT, self.warp_keys // 8, seldom)
-
-    def leaves_idle(self, problem: Problem, multiprocessors: int) -> bool:
-        """Whether most of a GPU has nothing to do while the kernel, which doesn't split them, goes over many keys."""
-        if self.plan.may_split or self.plan.loop == "kv_outer":
-            return False
-        blocks = self.q_blocks(problem) * self.heads(problem)
-        return IDLE_SHARE * blocks <= multiprocessors and problem.keys >= SPLIT_KEYS
 
     def parameters(self) -> tuple[Parameter, ...]:
         return ordered(self._parameters())

@@ -211,7 +211,8 @@ FIELD_NAMES = frozenset(
         "row_blocks",
         "kv_blocks",
     ]
-    + ["dq_semaphore", "finished", "exact", "tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
+    + ["dq_semaphore", "finished", "dq_stored", "exact"]
+    + ["tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
     + ["values_ahead", "kv_tiles", "q_offset_form"]
     + ["page_magic", "page_rows", "page_shift", "pages", "max_blocks", "box_rows"]
     + ["k_scale", "v_scale", "scales_of_pages"]

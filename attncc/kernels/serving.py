@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 from ..problem import Problem
 from ..schedule.plan import KernelPlan
+from .crossings import Chip, Crossings
+from .live_tiles import reach, reach_is_guessed
 from .registry import facts_of, forward_facts
 from .shared_prefix import behind_prefix
 
 
-def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:
+def plan_for(plans: Sequence[KernelPlan], problem: Problem, chip: Chip | None = None) -> KernelPlan:
     """The plan that runs a call, of those made for its configuration and target, forward first.
 
     Decode where the rows fit one of its tiles, unless the forward kernel says that it is faster: a block then moves
     little more than keys and values, and their splits fill the GPU. Decode too where the forward kernel would leave
-    most of so many multiprocessors idle. Else 2-D tiles where the lengths fit the grid. Decode, again, for pages that
+    most of a GPU idle. Else 2-D tiles where the lengths fit the grid. Decode, again, for pages that
     the forward kernel can't load. Of calls whose sequences share a prefix the plan of the launch behind it.
     Own kernels of some decode calls run what they are asked for (`Facts.own_kernels`).
     """
@@ -24,12 +26,25 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int
     if plans[0].least_rows or plans[0].one_block:
         return plans[0]
     plans = at_length(plans, problem)
-    others = [] if facts_of(plans[0]).takes_few_rows(problem) else plans[1:]
+    crossings = Crossings() if chip is None else chip.crossings
+    others = [] if facts_of(plans[0]).takes_few_rows(problem, crossings) else plans[1:]
     served = next((plan for plan in others if facts_of(plan).serves(problem)), plans[0])
     decode = next((plan for plan in plans[1:] if plan.pass_name == "decode"), served)
     if not facts_of(served).fits_pages(problem):
         return decode
-    return decode if multiprocessors and forward_facts(served).leaves_idle(problem, multiprocessors) else served
+    return decode if chip and _leaves_idle(served, problem, chip) else served
+
+
+def _leaves_idle(plan: KernelPlan, problem: Problem, chip: Chip) -> bool:
+    """Whether so much of a GPU has nothing to do, while a forward kernel that doesn't split its keys goes over them,
+    that the decode kernel takes less time. That shares them out among all multiprocessors, and takes longer for each,
+    as for a start: `Crossings`. Where inputs tell which keys a block of queries sees, shares may have none to see."""
+    facts = forward_facts(plan)
+    if plan.may_split or plan.loop == "kv_outer" or reach_is_guessed(plan):
+        return False
+    busy = facts.q_blocks(problem) * facts.heads(problem) / chip.multiprocessors
+    spared = reach(plan, problem) * (1 - chip.crossings.idle_share * busy)
+    return spared >= (chip.crossings.masked_split_keys if plan.variant.keeps else chip.crossings.split_keys)
 
 
 def backward_plan_for(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:
@@ -63,6 +78,6 @@ def at_length(plans: Sequence[KernelPlan], problem: Problem) -> list[KernelPlan]
     return list(found.values())
 
 
-def executed_plan(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:
+def executed_plan(plans: Sequence[KernelPlan], problem: Problem, chip: Chip | None = None) -> KernelPlan:
     """The plan that the CPU executor walks for a call: as `plan_for`, but never in 2-D tiles."""
-    return plan_for([plan for plan in plans if plan.grid_2d is None], problem, multiprocessors)
+    return plan_for([plan for plan in plans if plan.grid_2d is None], problem, chip)

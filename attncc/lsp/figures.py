@@ -14,6 +14,7 @@ from ..kernels.serving import plan_for
 from ..plausible import drawn
 from ..problem import Problem
 from ..runtime.cuda.device import best_target
+from ..runtime.store.crossings import chip_like
 from ..runtime.store.store import Configuration
 from ..schedule.schedule import from_asts
 from ..semantics.load import Program
@@ -40,7 +41,7 @@ def _lines(specification: Specification) -> tuple[str, ...]:
     assert target is not None
     problem = Problem(BATCH, HEADS, HEADS, LENGTH, LENGTH, HEAD_DIM, HEAD_DIM)
     plans = [item.first for item in specification.candidates(Configuration(DTYPE, HEAD_DIM, HEAD_DIM), target)]
-    plan = plan_for(plans, problem, device.multiprocessors)
+    plan = plan_for(plans, problem, chip_like(device))
     inputs = {name: item.array for name, item in drawn(specification.variant, problem, 0, {}).items()}
     explained = explain(plan, problem, inputs, device)
     return _title(explained), *(_order(order) for order in explained.orders), f"tiles: {explained.way_out}"

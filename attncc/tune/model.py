@@ -109,7 +109,8 @@ class Model:
     def _bytes(self, plan: KernelPlan, work: cost.Workload, seen: list[Tally]) -> int:
         if plan.owns_keys:
             facts = backward_facts(plan)
-            traffic = backward_cost.keys_traffic(work, seen, facts.gradient_parts, adds_dq=facts.adds_dq)
+            of_dq = {"adds_dq": facts.adds_dq, "zeros": not facts.stores_dq_first}
+            traffic = backward_cost.keys_traffic(work, seen, facts.gradient_parts, **of_dq)
         elif plan.is_backward:
             traffic = backward_cost.rows_traffic(work, seen)
         elif plan.loop == "kv_outer":

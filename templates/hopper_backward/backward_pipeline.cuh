@@ -5,7 +5,7 @@
 
 /// What the producer tells of a stage of queries.
 struct QueryTileInfo {
-    int row_block;  // the first of the tile, see row_blocks.cuh
+    int place;  // of the tile's dQ, see `FirstStores`
     QueryTile tile;
 };
 
@@ -130,14 +130,14 @@ struct BackwardPipeline {
     // A stage of queries has tile info twice, for its even and odd turns: who adds to dQ reads one when the next may be there already.
     __device__ __forceinline__ void write(int stage, unsigned turn, const QueryTileInfo& info) const {
         const unsigned address = query_tile_info_at(stage, turn);
-        put_pair(address, info.row_block, info.tile.word);
+        put_pair(address, info.place, info.tile.word);
         put_pair(address + 8, info.tile.head, info.tile.ends_head);
     }
 
     /// By a whole warp. The lane that reads is the one that `warp_arrive` lets arrive at the stage's empty barrier.
     __device__ __forceinline__ QueryTileInfo query_tile_info(int stage, unsigned turn) const {
         QueryTileInfo info;
-        take_pair(query_tile_info_at(stage, turn), info.row_block, info.tile.word);
+        take_pair(query_tile_info_at(stage, turn), info.place, info.tile.word);
         return info;
     }
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attncc.analysis.rules import sorted_name
+from attncc.kernels.crossings import Chip
 from attncc.kernels.decode.facts import Decode
 from attncc.kernels.helpers import combine, tile_lists, transposition
 from attncc.kernels.helpers import min_max_table as min_max_table_kernel
@@ -114,7 +115,7 @@ def decode_parts(plan: KernelPlan, call: Call) -> tuple[Array, Array, int]:
     weighed = plan.variant.normalize == "softmax"
     values |= {"lse": lse.ctypes.data, "partial_out": partial_out.ctypes.data, "arrivals": arrivals.ctypes.data}
     values |= {"row_max": row_max.ctypes.data if weighed else 0, "row_sum": row_sum.ctypes.data if weighed else 0}
-    values |= facts.shared_out(problem, call.multiprocessors)
+    values |= facts.shared_out(problem, Chip(call.multiprocessors))
     fields, held = input_values(plan, call)
     box = box_rows(plan.block_kv, problem)
     maps = b"".join(tensor_map(array, box) for array in (call.k, call.v)) if facts.mapped else b""

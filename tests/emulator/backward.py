@@ -58,17 +58,22 @@ def backward(
     heads = call.q.shape[-3] * (1 if call.cu is not None else call.batch)
     statistics = np.full((heads, rows, ROW_BLOCK, facts_of(plan).statistics_bytes // 4), np.nan, np.float32)
     dq_sum = np.zeros((heads, rows, plan.padded_head_dim, ROW_BLOCK), np.float32)
-    finished = np.zeros(heads, np.int32)  # of heads of k
+    stores_first = facts_of(plan).stores_dq_first and not ordered
+    counts = np.zeros(heads + heads * rows * stores_first, np.int32)  # of heads of k; of tiles of dQ, and more
     if results.lse is not None:  # the kernel that makes delta clears both
-        dq_sum[:], finished[:] = np.nan, -1
+        dq_sum[:], counts[:] = np.nan, -1
+    if stores_first:
+        dq_sum[:] = np.nan
+    sum_words = 0 if dq_plan or stores_first else ROW_BLOCK * plan.padded_head_dim
     values = {
         "row_blocks": rows,
-        "finished": finished.ctypes.data,
+        "finished": counts.ctypes.data,
+        "dq_stored": counts[heads:].ctypes.data if stores_first else 0,
         "statistics": 0,
         "dq_sum": 0 if dq_plan else dq_sum.ctypes.data,
-        "counts": finished.ctypes.data,
-        "sum_words": 0 if dq_plan else ROW_BLOCK * plan.padded_head_dim,
-        "count_words": heads,
+        "counts": counts.ctypes.data,
+        "sum_words": sum_words,
+        "count_words": counts.size,
     }
     values |= tensors(call, q=call.q, k=call.k, v=call.v, dout=results.dout, out=results.out, dq=dq, dk=dk, dv=dv)
     if results.lse is not None:
@@ -90,7 +95,7 @@ def backward(
         blocks = facts_of(plan).kv_blocks(problem_of(plan, call))
         known |= {"factor": factor, "group": call.q.shape[-3] // call.k.shape[-3]}
         known |= {"dq_consumer_warps": DQ_CONSUMER_WARPS * blocks}
-        kernel.run(source, dq_sum_kernel.parameters(plan.dtype), values | known, 2)
+        kernel.run(source, dq_sum_kernel.parameters(facts_of(plan)), values | known, 2)
     return Gradients(dq, dk, dv, {name: sums.rounded(name) for name in sums.arrays})
 
 

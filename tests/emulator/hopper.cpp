@@ -55,6 +55,18 @@ void wait_for_phase(unsigned address, unsigned parity) {
 }
 void join_named(int id, int threads) { Meeting& there = meetings[{block_rank, id}]; join(there.arrived, there.generation, threads); }
 void meet_named(int id, int threads) { Meeting& there = meetings[{block_rank, id}]; meet(there.arrived, there.generation, threads); }
+int count_named(int id, bool yes) {
+    tell(0, yes);
+    meet_named(id, 128);
+    int count = 0;
+    for (int thread = current / 128 * 128; thread < current / 128 * 128 + 128; ++thread) {
+        bool said;
+        memcpy(&said, &warps[thread / 32].slots[thread % 32][0], sizeof(said));
+        count += said;
+    }
+    meet_named(id, 128);
+    return count;
+}
 
 // -------------------------------------------------------------------- TMA
 

@@ -15,6 +15,7 @@ void arrive_at(unsigned address, int rank);
 void wait_for_phase(unsigned address, unsigned parity);
 void join_named(int id, int threads);
 void meet_named(int id, int threads);
+int count_named(int id, bool yes);
 
 // -------------------------------------------------------------------- clusters
 

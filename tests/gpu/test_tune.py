@@ -14,6 +14,7 @@ from attncc.problem import Problem
 from attncc.resources import folder
 from attncc.runtime.cuda.device import best_target
 from attncc.runtime.cuda.driver import driver
+from attncc.runtime.store.crossings import chip_of
 from attncc.schedule.plan import Build
 from attncc.schedule.target import TARGETS
 from attncc.tune.candidates import TunedKernel, first_plan, schedules, settings_of
@@ -147,3 +148,16 @@ def test_tiles_in_two_dimensions() -> None:
     gpu, grid_2d = Gpu(work, kernel), kernel.candidates(None).first.grid_2d
     assert gpu.window(gpu.launch(kernel.with_schedule(None)), 3) > 0
     assert Oracle(work.smaller(grid_2d)).judge(gpu.results(kernel.with_schedule(None))) == ""
+
+
+def test_crossing_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are measured within the budget, one by one; what is kept is what other processes read."""
+    monkeypatch.setenv("ATTNCC_CACHE", str(tmp_path))
+    found = json.loads(run("tune", "--crossings", "--budget", "60s", "--format", "json").stdout)
+    measured = [name for name, point in found["points"].items() if point["calls"]]
+    if target() == "sm_90a":
+        assert {"split_keys", "masked_split_keys", "idle_share", "wide_keys", "many_rows", "short_run"} <= set(measured)
+    device = driver().device(0)
+    assert chip_of(device.name, device.multiprocessors).crossings._asdict() == found["crossings"]
+    for name in measured:
+        assert all(0.05 < call["ratio"] < 20 for call in found["points"][name]["calls"])

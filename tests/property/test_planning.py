@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from attncc.analysis.tiles_2d import fixed
 from attncc.compiler import Specification
+from attncc.kernels.crossings import Chip
 from attncc.kernels.live_tiles import most_tiles
 from attncc.kernels.serving import plan_for
 from attncc.problem import Problem
@@ -57,7 +58,7 @@ def test_planning_never_fails(lines: list[list[str]], hopper: bool, data: st.Dat
     forward = specification.candidates(configuration, target)
     q_len, kv_len = (data.draw(st.sampled_from([0, 1, 100, 4096])) for _ in range(2))
     problem = Problem(2, data.draw(st.sampled_from([4, 2, 0])), 2, q_len, kv_len, 64, 64)
-    assert plan_for([candidates.first for candidates in forward], problem, 132)
+    assert plan_for([candidates.first for candidates in forward], problem, Chip(132))
     for plan in (candidates.first for candidates in forward):
         assert 0 <= most_tiles(plan, problem) <= -(-kv_len // plan.block_kv)
     assert all(candidates.first for candidates in specification.backward_candidates(configuration, target))

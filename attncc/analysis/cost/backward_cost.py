@@ -20,8 +20,11 @@ def statistics_traffic(work: Workload) -> Traffic:
     return Traffic(work.moved(dict.fromkeys(("dout", "out", "lse"), rows)), work.moved({"statistics": rows}))
 
 
-def keys_traffic(work: Workload, tallies: Iterable[Tally], parts: int = 1, *, adds_dq: bool = True) -> Traffic:
-    """Blocks own keys, of which so many `parts` share a tile: dK and dV, and with `adds_dq` the sum of dQ."""
+def keys_traffic(
+    work: Workload, tallies: Iterable[Tally], parts: int = 1, *, adds_dq: bool = True, zeros: bool = True
+) -> Traffic:
+    """Blocks own keys, of which so many `parts` share a tile: dK and dV, and with `adds_dq` the sum of dQ, which
+    begins with `zeros` unless the first who comes to rows stores."""
     problem, traffic = work.problem, Traffic()
     for sequence, tally in zip(problem.sequences(), tallies, strict=True):
         keys, rows = problem.num_kv_heads * sequence.kv_len, problem.num_heads * tally.q_len
@@ -29,7 +32,7 @@ def keys_traffic(work: Workload, tallies: Iterable[Tally], parts: int = 1, *, ad
         reads, writes = {"k": keys * parts, "v": keys, **passing}, {"dk": keys, "dv": keys}
         if adds_dq:
             reads["partial_dq"] = rows
-            writes |= {"partial_dq": tally.live_rows + rows, "dq": rows}
+            writes |= {"partial_dq": tally.live_rows + rows * zeros, "dq": rows}
         traffic += Traffic(work.moved(reads), work.moved(writes))
     return traffic
 

@@ -80,21 +80,24 @@ class KeyBlocks:
     """How kernels of the backward pass whose blocks own keys go over rows. `parts` blocks share a tile of keys. Rows of
     the sum of dQ fill up a multiple of `row_alignment`, and where that is a tile, those of statistics too.
     `dq_columns`: of that sum, 0 where another kernel makes dQ. `paired`: two blocks of a cluster go over rows together;
-    tallies are then those of pairs, and each block loads so many columns (`other_columns`) of the other's K."""
+    tallies are then those of pairs, and each block loads so many columns (`other_columns`) of the other's K.
+    `stores_first`: the first to come to rows of the sum of dQ stores, the others add; else all add to zeros."""
 
     parts: int = 1
     row_alignment: int = 1
     dq_columns: int = 0
     paired: bool = False
     other_columns: int = 0
+    stores_first: bool = False
 
 
 def keys_own(work: Workload, tallies: Iterable[Tally], blocks: KeyBlocks) -> ChipTraffic:
     """FlashAttention-2's Algorithm 2: keys stay on chip, the rows that see them pass by."""
     problem, found = work.problem, ChipTraffic()
     for tally in tallies:
-        keys, aligned = tally.used_keys // problem.group, aligned_rows(tally, blocks.row_alignment)
-        kept = aligned if blocks.row_alignment == tally.block_q else tally.live_rows
+        keys, alignment = tally.used_keys // problem.group, blocks.row_alignment
+        aligned = aligned_rows(tally, tally.live, tally.live_rows, alignment)
+        kept = aligned if alignment == tally.block_q else tally.live_rows
         passing = work.moved(dict.fromkeys(("q", "dout"), tally.live_rows * blocks.parts))
         statistics = work.moved({"statistics": kept * blocks.parts * (1 + blocks.paired)})
         owned = work.moved({"k": keys * blocks.parts, "v": keys})
@@ -104,20 +107,21 @@ def keys_own(work: Workload, tallies: Iterable[Tally], blocks: KeyBlocks) -> Chi
         if blocks.paired:  # each block makes half of the columns of dQ, of the keys of both
             arriving["dscores"] = tally.live * tally.block_q * tally.block_kv * work.element_bytes
         every_key = problem.num_kv_heads * problem.kv_len
-        sums = {"partial_dq": aligned * blocks.dq_columns * _SUM_BYTES} if blocks.dq_columns else {}
+        first = aligned_rows(tally, tally.used_q_tiles, tally.used_rows, alignment) if blocks.stores_first else 0
+        stored, summed = ({"partial_dq": rows * blocks.dq_columns * _SUM_BYTES} for rows in (first, aligned - first))
         found += ChipTraffic(
             {**owned, **passing, **statistics},
             {**owned, **arriving, **statistics},
-            work.moved({"dk": every_key, "dv": every_key}),
-            sums,
+            work.moved({"dk": every_key, "dv": every_key}) | (stored if first else {}),
+            summed if blocks.dq_columns else {},
         )
     return found
 
 
-def aligned_rows(tally: Tally, alignment: int) -> int:
-    """Rows of live tiles, where those of the last tile fill up a multiple of `alignment`."""
+def aligned_rows(tally: Tally, tiles: int, rows: int, alignment: int) -> int:
+    """So many rows of so many tiles, where those of the last tile fill up a multiple of `alignment`."""
     short = -tally.q_len % tally.block_q
     if short == 0:
-        return tally.live_rows
-    last = (tally.live * tally.block_q - tally.live_rows) // short  # live tiles of the last rows
-    return tally.live_rows + last * (-tally.q_len % alignment)
+        return rows
+    last = (tiles * tally.block_q - rows) // short  # tiles of the last rows
+    return rows + last * (-tally.q_len % alignment)

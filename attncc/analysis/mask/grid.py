@@ -34,6 +34,8 @@ class Tally:
     live_rows: int
     used_keys: int  # of the kv tiles that some q tile of the head needs
     used_tiles: int  # how many these are
+    used_rows: int  # of the q tiles that need some kv tile of the head
+    used_q_tiles: int  # how many these are
 
     @property
     def live(self) -> int:
@@ -104,6 +106,7 @@ def tally(pieces: Iterable[TileGrid], num_heads: int) -> Tally:
     for piece in pieces:
         if used is None:
             used = np.zeros((num_heads, -(-piece.kv_len // piece.block_kv)), bool)
+            rows = np.zeros((num_heads, -(-piece.q_len // piece.block_q)), bool)
         for kind in (TileKind.PARTIAL, TileKind.FULL):
             kinds[kind] += piece.count(kind, num_heads)
         live = (piece.kinds[:, :1, :1] if piece.is_uniform else piece.kinds) != TileKind.EMPTY
@@ -111,12 +114,15 @@ def tally(pieces: Iterable[TileGrid], num_heads: int) -> Tally:
         live_keys += piece.over_heads(by_keys.sum(axis=0) @ piece.kv_sizes, num_heads)
         live_rows += piece.over_heads(by_rows.sum(axis=0) @ piece.q_sizes, num_heads)
         used[:, piece.kv_tile :][:, : piece.kinds.shape[2]] |= np.repeat(by_keys > 0, num_heads // len(live), axis=0)
+        rows[:, piece.q_tile :][:, : piece.kinds.shape[1]] |= np.repeat(by_rows > 0, num_heads // len(live), axis=0)
     if used is None:
         raise ValueError("no pieces")
     kinds[TileKind.EMPTY] = num_heads * -(-piece.q_len // piece.block_q) * used.shape[1] - sum(kinds.values())
     used_keys = int(used.sum(axis=0) @ _sizes(piece.kv_len, piece.block_kv, 0, used.shape[1]))
     blocks = piece.block_q, piece.block_kv
-    return Tally(piece.q_len, *blocks, kinds, live_keys, live_rows, used_keys, int(used.sum()))
+    used_rows = int(rows.sum(axis=0) @ _sizes(piece.q_len, piece.block_q, 0, rows.shape[1]))
+    of_keys, of_rows = (used_keys, int(used.sum())), (used_rows, int(rows.sum()))
+    return Tally(piece.q_len, *blocks, kinds, live_keys, live_rows, *of_keys, *of_rows)
 
 
 def _broadcast_sum(live: NDArray[np.bool_], axis: int, shape: tuple[int, ...]) -> NDArray[np.int64]:

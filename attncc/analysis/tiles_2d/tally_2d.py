@@ -47,6 +47,7 @@ def _fixed(rules: TileRules, environment: Environment, num_heads: int, blocks: B
     q_sizes = in_tile(*of_q, grid_2d.q_columns, grid_2d.width)
     kv_sizes = in_tile(*of_kv, grid_2d.kv_columns, grid_2d.width)
     kinds, live_keys, live_rows, done = dict.fromkeys(TileKind, 0), 0, 0, 0
+    used_rows = used_q_tiles = 0
     used = np.zeros((num_heads, kv_sizes.size), bool)
     for piece in tile_kinds_2d(rules, environment, blocks, grid_2d):
         heads, rows, _ = piece.shape
@@ -55,10 +56,14 @@ def _fixed(rules: TileRules, environment: Environment, num_heads: int, blocks: B
             kinds[kind] += alike * int(np.count_nonzero(piece == kind))
         live_keys += alike * int(live.sum(axis=(0, 1)) @ kv_sizes)
         live_rows += alike * int(live.sum(axis=(0, 2)) @ q_sizes[done : done + rows])
+        seeing = live.any(axis=2).sum(axis=0)
+        used_rows += alike * int(seeing @ q_sizes[done : done + rows])
+        used_q_tiles += alike * int(seeing.sum())
         used |= live.any(axis=1)
         done += rows
     used_keys = int(used.sum(axis=0) @ kv_sizes)
-    return Tally(int(environment.symbols["q_len"]), *blocks, kinds, live_keys, live_rows, used_keys, int(used.sum()))
+    of_keys, of_rows = (used_keys, int(used.sum())), (used_rows, used_q_tiles)
+    return Tally(int(environment.symbols["q_len"]), *blocks, kinds, live_keys, live_rows, *of_keys, *of_rows)
 
 
 def _windows(rules: TileRules, environment: Environment, num_heads: int, blocks: Blocks, grid_2d: Grid2D) -> Tally:
@@ -80,4 +85,6 @@ def _windows(rules: TileRules, environment: Environment, num_heads: int, blocks:
     keys = alike * int((rows * across).sum()) * grid_2d.kv_columns
     q_sizes = in_tile(q_first, q_last, grid_2d.q_columns, grid_2d.width)
     live_rows = alike * int((down * across * q_sizes[:, None]).sum())
-    return Tally(int(environment.symbols["q_len"]), *blocks, kinds, keys, live_rows, keys, live)
+    seeing = (down > 0).sum(axis=1)
+    of_rows = alike * int(seeing @ q_sizes), alike * int(seeing.sum())
+    return Tally(int(environment.symbols["q_len"]), *blocks, kinds, keys, live_rows, keys, live, *of_rows)

@@ -12,7 +12,7 @@ from ...problem import Problem
 from ...schedule.choice import MAX_SPLITS, Choice
 from ...schedule.plan import FRAGMENT, LEAST_ROWS, Build, OwnKernel
 from ...schedule.target import TARGETS
-from ..facts import IDLE_SHARE, SPLIT_KEYS
+from ..crossings import NEVER, Chip, Crossings
 from ..live_tiles import reach
 from ..parameters import (
     ELEMENT_TYPES,
@@ -31,26 +31,14 @@ from ..shared import Parts
 from ..shared_prefix import PREFIX_FIELDS
 
 MOST_BLOCKS = 512  # of a launch: each has a counter
-# What parts cost, from times on an H200: bf16, no mask, head dim 128 (docs/notebook/2026-11-decode.md).
-# `_MERGED_ROWS` of 16 and 32 differ by 0.3 us at most; another number of pieces was not timed.
-_MERGED_ROWS = 24  # of one part, which a thread block merges in the time that a tile takes
 _MOST_PIECES = 8  # of an item's rows, merged by a thread block each: MOST of `MergePieces` (merge_pieces.cuh)
-# When a call runs one thread block a multiprocessor in place of two. Timed on one H200 without a mask, at head dim 128,
-# the only one with such kernels (docs/notebook/2026-11-decode.md, "wgmma for many rows"). For other GPUs and masks they
-# are guesses. Both kernels are right: a wrong choice cost 2 % of the time where it was timed.
 ONE_BLOCK_KEYS = 128  # keys of a tile: one block has as many bytes in flight as two whose tiles have 64 keys
-# The share of the multiprocessors that must have a head. Timed: 128 heads on 132 multiprocessors, 2 to 4 % faster.
-_BUSY = 15 / 16
-# The keys that the mask must let a head look at. Timed: 8,192 (2 to 4 % faster) and 1,024 (2 % slower).
-_MANY_KEYS = 4096
 _LEAST_RUN = 2  # tiles: LEAST of `HeadRuns` (head_runs.cuh)
-_SHORT_RUN = 16  # tiles of one row: up to here, one thread block a multiprocessor reads as fast as two
-_SHORT_RUN_ROWS = 2  # that make that one tile longer: the more there are to merge, the fewer parts there should be
 # Tiles, in the time that a run takes to begin with another head: 2.7 us where a tile of 64 keys took 0.7, on one H200
 # at head dim 128 (docs/notebook/2026-11-serving.md): of other head dims and GPUs a guess, which changes times, not
 # results. AGAIN of `HeadRuns` (head_runs.cuh) is the same number.
 _AGAIN = 4
-ANY_NUMBER = 1e30  # of parts: more than there are ever
+_MOST_UNITS = 2**30  # of `few_units`, an int
 _FLOAT_BYTES, _ALIGNMENT = 4, 128
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
 _ROW_PADDING = 8  # floats, of a row of O in shared memory: as in `MergeRoom` (merge_rows.cuh)
@@ -108,8 +96,6 @@ class LaidOut(NamedTuple):
 class Decode(PortableForward):
     """Of a plan of the pass `decode`."""
 
-    most_read_once = 0  # `least_rows` of kernels that read keys once
-
     @property
     def template(self) -> str:
         return "decode/decode.cu.j2"
@@ -118,30 +104,32 @@ class Decode(PortableForward):
         """Where one tile holds all rows."""
         return problem.rows * self.row_heads(problem) <= self.plan.block_q
 
-    def own_kernels(self, problem: Problem, multiprocessors: int) -> tuple[OwnKernel, ...]:
+    def own_kernels(self, problem: Problem, chip: Chip) -> tuple[OwnKernel, ...]:
         """Where no schedule is for these lengths: that settles the kernel."""
         if self.plan.lengths is not None:
             return ()
         rows = problem.rows * self.row_heads(problem)
-        many = [least for least in reversed(LEAST_ROWS) if least <= rows]
+        crossings = zip(LEAST_ROWS, (chip.crossings.many_rows, chip.crossings.more_rows), strict=True)
+        many = sorted((least for least, faster in crossings if rows >= max(least, faster)), reverse=True)
         others = tuple(map(OwnKernel, many))
-        if not self._takes_one_block(problem, multiprocessors):
+        if not self._takes_one_block(problem, chip):
             return others
         return (OwnKernel(min(many, default=0), one_block=True), *others)
 
-    def _takes_one_block(self, problem: Problem, multiprocessors: int) -> bool:
+    def _takes_one_block(self, problem: Problem, chip: Chip) -> bool:
         """Whether one thread block a multiprocessor, with tiles of more keys, is faster than two.
 
         All heads must have equally many tiles: ragged batches lost up to a fifth, since a block alone waits where it
         goes on to another head. It pays in two cases. Each multiprocessor has a head, so nothing is merged; or many
         rows are merged, in half as many parts.
         """
-        items = self.items(problem)
+        items, crossings = self.items(problem), chip.crossings
         moved = problem.has_offset and bool(self._tile_rules)  # positions of queries are on the device
-        if problem.varies or moved or self.tiles_differ or self.q_blocks(problem) > 1 or items > multiprocessors:
+        if problem.varies or moved or self.tiles_differ or self.q_blocks(problem) > 1 or items > chip.multiprocessors:
             return False
-        one_each = _BUSY * multiprocessors <= items and reach(self.plan, problem) >= _MANY_KEYS
-        return one_each or problem.rows * self.row_heads(problem) >= LEAST_ROWS[-1]
+        each = crossings.one_block_share * chip.multiprocessors <= items
+        one_each = each and reach(self.plan, problem) >= crossings.one_block_keys
+        return one_each or problem.rows * self.row_heads(problem) >= crossings.one_block_rows
 
     @property
     def calls(self) -> str:
@@ -154,10 +142,11 @@ class Decode(PortableForward):
             return (
                 f"decode calls with {self.plan.least_rows} rows and more (queries times the query heads of a key head)"
             )
+        usual = Crossings()
         return (
-            f"up to {self.plan.block_q} rows (queries times the query heads of a key head), and those over "
-            f"{SPLIT_KEYS} keys or more for which the forward kernel would have one thread block for {IDLE_SHARE} "
-            "multiprocessors or fewer"
+            f"up to {self.plan.block_q} rows (queries times the query heads of a key head), and those over many keys "
+            f"for which the forward kernel would have few thread blocks: on an H200 {usual.split_keys} keys or more, "
+            f"under a mask {usual.masked_split_keys}, and a block for more than {usual.idle_share} multiprocessors"
         )
 
     # ------------------------------------------------------------ the kernel
@@ -252,11 +241,11 @@ class Decode(PortableForward):
 
     @property
     def reads_once(self) -> bool:
-        """Of few rows, whose calls the memory limits; with many some lost 0.3 to 3 %. Where that was timed. Not of
-        8-bit caches in pages: such launches ended with an illegal instruction, and why isn't known."""
+        """Where that was timed. Not of 8-bit caches in pages: such launches ended with an illegal instruction, and why
+        isn't known."""
         plan, wide = self.plan, max(self.plan.build.padded_head_dims) > 128
         able = TARGETS[plan.target].evicts_first and is_timed(plan.build) and not wide
-        return able and plan.least_rows <= self.most_read_once and not (plan.paged and plan.kv_dtype)
+        return able and not (plan.paged and plan.kv_dtype)
 
     # ------------------------------------------------------------ shared memory
 
@@ -293,27 +282,28 @@ class Decode(PortableForward):
         parts = self.splits > 1 or self.plan.prefixed
         return 2 * blocks if self.splits == 0 else self.items(problem) * self.splits * parts
 
-    def shared_out(self, problem: Problem, multiprocessors: int) -> dict[str, int | float]:
+    def shared_out(self, problem: Problem, chip: Chip) -> dict[str, int | float]:
         """How rows are shared out: `GroupSlots` (group_rows.cuh), `Runs` (stream_k.cuh)."""
         group, rows = problem.group, self.slot_rows(problem)
         piece_rows = max(-(-rows // _MOST_PIECES), 1)
-        most_parts = ANY_NUMBER if self.splits else max(self.items(problem), 1) * _MERGED_ROWS / piece_rows
+        merged = chip.crossings.merged_rows
+        most_parts = NEVER if self.splits else max(self.items(problem), 1) * merged / piece_rows
         inverse = min(-(-(2**32) // group), 2**32 - 1)
-        few = 0 if self.splits else multiprocessors * self._short_run(rows)
-        runs = {"most_parts": most_parts, "few_units": few, "fewer_runs": multiprocessors}
+        few = 0 if self.splits else int(min(chip.multiprocessors * self._short_run(rows, chip.crossings), _MOST_UNITS))
+        runs = {"most_parts": most_parts, "few_units": few, "fewer_runs": chip.multiprocessors}
         return {"slot_rows": rows, "group": group, "group_inverse": inverse, **runs}
 
-    def _short_run(self, rows: int) -> int:
+    def _short_run(self, rows: int, crossings: Crossings) -> float:
         """Tiles of a multiprocessor up to which one thread block is as fast as two. With many rows two are faster
         as soon as each has the tiles that are on their way at once; that was timed for tiles of 64 keys."""
         if self.plan.least_rows and self.plan.block_kv <= 64:
             return 2 * _LEAST_RUN
-        return _SHORT_RUN + rows // _SHORT_RUN_ROWS
+        return crossings.short_run + rows // crossings.short_run_rows
 
-    def runs(self, problem: Problem, tiles: int, heads: int, multiprocessors: int, blocks: int, *, alike: bool) -> Runs:
+    def runs(self, problem: Problem, tiles: int, heads: int, chip: Chip, blocks: int, *, alike: bool) -> Runs:
         """How a grid of `blocks` shares out so many tiles of so many heads of all sequences; `alike`: all heads have
         as many."""
-        shared = self.shared_out(problem, multiprocessors)
+        shared = self.shared_out(problem, chip)
         short = tiles < shared["few_units"]
         some = min(blocks, int(shared["fewer_runs"])) if short else blocks
         count = max(min(some, tiles, int((tiles * shared["most_parts"]) ** 0.5)), 1)
@@ -331,17 +321,17 @@ class Decode(PortableForward):
         return Runs(size, longer, tiles, count, 1)
 
     def laid_out(
-        self, problem: Problem, units: Sequence[int], multiprocessors: int, blocks: int, *, alike: bool
+        self, problem: Problem, units: Sequence[int], chip: Chip, blocks: int, *, alike: bool
     ) -> Iterator[LaidOut]:
         """How a grid of `blocks` shares out all items, which have so many units, sequence by sequence."""
         heads = problem.batch * problem.num_kv_heads
-        runs = self.runs(problem, sum(units), heads, multiprocessors, blocks, alike=alike)
+        runs = self.runs(problem, sum(units), heads, chip, blocks, alike=alike)
         yield LaidOut(range(len(units)), units, runs)
 
-    def parts(self, problem: Problem, tiles: int, multiprocessors: int, resident: int) -> int:
+    def parts(self, problem: Problem, tiles: int, chip: Chip, resident: int) -> int:
         """How many thread blocks share an item of a dense call, about."""
         items = max(self.items(problem), 1)
-        laid = list(self.laid_out(problem, [max(tiles, 1)] * items, multiprocessors, resident, alike=True))
+        laid = list(self.laid_out(problem, [max(tiles, 1)] * items, chip, resident, alike=True))
         return max(-(-sum(own.runs.parts * own.runs.heads for own in laid) // items), 1)
 
     def _parameters(self) -> Iterator[Parameter]:

@@ -20,7 +20,7 @@ def kernel(facts: BackwardFacts) -> HelperKernel:
         "helpers/dq_sum.cu.j2",
         f"dq_sum_{facts.row_format}{plan.dtype}_d{plan.head_dim}_{plan.target}",
         f"dq_sum: rounds the sum of dQ; {plan.dtype}, head dim {plan.head_dim}",
-        parameters(plan.dtype),
+        parameters(facts),
         facts,
         head_dim=plan.stored_head_dim,
         column_blocks=-(-plan.head_dim // FRAGMENT),
@@ -29,13 +29,13 @@ def kernel(facts: BackwardFacts) -> HelperKernel:
     )
 
 
-def parameters(dtype: str) -> tuple[Parameter, ...]:
+def parameters(facts: BackwardFacts) -> tuple[Parameter, ...]:
     """The sum is fp32, 256 for each 16 rows and columns.
 
     `finished` is null, or counts the warps that have added all of their dQ, for each head of k: `dq_consumer_warps` in
-    the end.
+    the end. `dq_stored` is null, or tells of each tile whether anything was stored: else its sum is 0.
     """
-    fields = [*pointers("const float", "dq_sum"), *pointers(ELEMENT_TYPES[dtype], "dq")]
-    fields += pointers("const int", "cu_seqlens_q", "finished")
+    fields = [*pointers("const float", "dq_sum"), *pointers(ELEMENT_TYPES[facts.plan.dtype], "dq")]
+    fields += pointers("const int", "cu_seqlens_q", "finished", *["dq_stored"] * facts.counts_finished)
     sizes = ints("batch", "num_heads", "q_len", "row_blocks", "group", "dq_consumer_warps")
     return ordered([*fields, *strides("dq"), *sizes, Parameter("factor", "float")])

@@ -108,6 +108,10 @@ class HopperBackward(BackwardFacts):
         return True
 
     @property
+    def stores_dq_first(self) -> bool:
+        return self.plans_ahead  # others took longer: docs/notebook/2026-11-backward.md, "The first stores dQ"
+
+    @property
     def adds_pairs_twice(self) -> bool:
         return True
 

@@ -31,11 +31,10 @@ class HopperDecodeFamily(DecodeFamily):
         return None
 
     def has_own_kernel(self, build: Build) -> bool:
-        """Of one thread block a multiprocessor one kernel. Else those for 17 rows and 33 differ where one reads keys
-        once (`Decode.reads_once`); at head dims up to 64 there is that for 33 alone, above 128 that for 17."""
-        if build.one_block or max(build.padded_head_dims) > 128:
-            return is_timed(build) and build.least_rows == LEAST_ROWS[0]
-        return is_timed(build)
+        """One: a warpgroup has all rows, however many there are. It is faster from 17 rows on, at head dims up to 64
+        from 33 on."""
+        narrow = max(build.padded_head_dims) <= PANEL_COLUMNS
+        return is_timed(build) and build.least_rows == (LEAST_ROWS[-1] if narrow else LEAST_ROWS[0])
 
     def facts(self, plan: KernelPlan) -> HopperDecode:
         return HopperDecode(plan)

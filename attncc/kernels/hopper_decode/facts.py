@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...schedule.plan import LEAST_ROWS
 from ..decode.facts import Decode
 from ..hopper.panels import STEP, WARPGROUP_WARPS
 from ..hopper.warpgroup_rows import WarpgroupRows
@@ -11,8 +10,6 @@ from ..products import Product
 
 class HopperDecode(WarpgroupRows, Decode):
     """Of a plan of the pass `decode`."""
-
-    most_read_once = LEAST_ROWS[0]
 
     @property
     def reads_once(self) -> bool:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...problem import Problem
-from ..decode.facts import ANY_NUMBER, Decode, LaidOut
+from ..crossings import NEVER, Chip, Crossings
+from ..decode.facts import Decode, LaidOut
 from ..hopper.panels import PANEL_COLUMNS, STEP
 from ..hopper.warpgroup_rows import WarpgroupRows
 from ..pages import fits_boxes
@@ -40,7 +41,6 @@ _PART_TILES = 4
 # Multiprocessors that work for each that teams leave idle, at least. A guess: only two teams were timed, and 132
 # multiprocessors leave none over. It changes times, not results.
 _BUSY_FOR_IDLE = 10
-_MANY_KEYS = 4096  # the fewest that both kernels were timed with at 16 rows
 
 
 class HopperWide(WideHeads, WarpgroupRows, Decode):
@@ -57,11 +57,13 @@ class HopperWide(WideHeads, WarpgroupRows, Decode):
 
     @property
     def calls(self) -> str:
-        return f"more rows than fit a tile of decode, and all over {_MANY_KEYS} keys or more"
+        return (
+            f"more rows than fit a tile of decode, and all over many keys: on an H200 {Crossings().wide_keys} or more"
+        )
 
-    def takes_few_rows(self, problem: Problem) -> bool:
+    def takes_few_rows(self, problem: Problem, crossings: Crossings) -> bool:
         """By times of an H200: latents come faster by TMA, although most of a tile is empty then."""
-        return problem.kv_len >= _MANY_KEYS
+        return problem.kv_len >= crossings.wide_keys
 
     def fits_pages(self, problem: Problem) -> bool:
         return fits_boxes(self.plan.block_kv, problem)
@@ -132,12 +134,12 @@ class HopperWide(WideHeads, WarpgroupRows, Decode):
 
     # ------------------------------------------------------------ the launch
 
-    def shared_out(self, problem: Problem, multiprocessors: int) -> dict[str, int | float]:
+    def shared_out(self, problem: Problem, chip: Chip) -> dict[str, int | float]:
         """Among teams of thread blocks; and by how many units runs may be longer that end with items (teams.cuh). Those
         that have parts of an item share its rows to merge them, so that it takes as long however many they are."""
         slack = _PART_TILES if self._few_queries(problem) else ANYWHERE
-        own = {"teams": self._teams(problem, multiprocessors), "run_slack": slack}
-        return super().shared_out(problem, multiprocessors) | {"most_parts": ANY_NUMBER} | own
+        own = {"teams": self._teams(problem, chip.multiprocessors), "run_slack": slack}
+        return super().shared_out(problem, chip) | {"most_parts": NEVER} | own
 
     def _few_queries(self, problem: Problem) -> bool:
         """Of which all blocks of rows see about the same keys."""
@@ -151,12 +153,12 @@ class HopperWide(WideHeads, WarpgroupRows, Decode):
         return teams if some and idle * _BUSY_FOR_IDLE <= multiprocessors else 1
 
     def laid_out(
-        self, problem: Problem, units: Sequence[int], multiprocessors: int, blocks: int, *, alike: bool
+        self, problem: Problem, units: Sequence[int], chip: Chip, blocks: int, *, alike: bool
     ) -> Iterator[LaidOut]:
-        shared = self.shared_out(problem, multiprocessors)
+        shared = self.shared_out(problem, chip)
         teams, slack = int(shared["teams"]), int(shared["run_slack"])
         if self.splits:
-            yield from super().laid_out(problem, units, multiprocessors, blocks, alike=alike)
+            yield from super().laid_out(problem, units, chip, blocks, alike=alike)
             return
         for team in range(teams):
             items = range(team, len(units), teams)  # one of each head, or all

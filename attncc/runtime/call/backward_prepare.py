@@ -174,6 +174,7 @@ class _Rows:
         self.statistics = workspace.take(rows * facts.statistics_bytes) if facts.needs_delta else None
         self.sum_words = rows * facts.plan.padded_head_dim if adds_dq else 0
         self.dq_sum = workspace.take(self.sum_words * _WORD_BYTES)
+        self.behind = workspace.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +184,16 @@ class _Numbers:
     next_block: int  # one: how many work tiles were taken
     finished: int  # one for each head of k: how many warps are done with adding
     dq_semaphore: int  # one for each of those warps, where sums have an order
+    dq_stored: int  # one for each tile of rows, where the sum of dQ begins without zeros
     words: int
 
     @classmethod
-    def take(cls, workspace: Workspace, heads: int, keys: int, *, ordered: bool) -> _Numbers:
-        words = 1 + heads * (1 + keys * _DQ_CONSUMER_WARPS * ordered)
-        first = workspace.take(words * _WORD_BYTES)
-        return cls(first, first + _WORD_BYTES, first + (1 + heads) * _WORD_BYTES, words)
+    def take(cls, workspace: Workspace, heads: int, turns: int, tiles: int) -> _Numbers:
+        """`turns`: of the semaphore, for each head of k. `tiles`: of the sum of dQ."""
+        stored = 1 + heads * (1 + turns)
+        first = workspace.take((stored + tiles) * _WORD_BYTES)
+        finished, dq_semaphore, dq_stored = (first + words * _WORD_BYTES for words in (1, 1 + heads, stored))
+        return cls(first, finished, dq_semaphore, dq_stored, stored + tiles)
 
 
 class _Preparation:
@@ -213,9 +217,10 @@ class _Preparation:
         self._rows = _Rows(facts, problem, self.workspace, adds_dq=self._adds_dq)
         heads, keys = self._batch * problem.num_kv_heads, facts.kv_blocks(problem)
         self._owners = heads * keys * facts.gradient_parts
-        ordered = form.deterministic
-        numbers = _Numbers.take(self.workspace, heads, keys, ordered=ordered) if facts.persistent else None
-        self._numbers = numbers
+        self._stores_dq_first = facts.stores_dq_first and not form.deterministic
+        tiles = self._rows.all_blocks * ROW_BLOCK // facts.row_alignment * self._stores_dq_first
+        turns = keys * _DQ_CONSUMER_WARPS * form.deterministic
+        self._numbers = _Numbers.take(self.workspace, heads, turns, tiles) if facts.persistent else None
         self._learned = LearnedSums(kernels, form, problem, places.sums, self.workspace)
 
     def steps(self) -> Iterator[Step]:
@@ -242,11 +247,11 @@ class _Preparation:
     def _cleared(self) -> Iterator[Step]:
         """What the main kernel adds to, cleared; where there is a kernel that makes delta, that does it beside."""
         rows, counts = self._rows, self._numbers.words if self._numbers is not None else 0
-        words = rows.sum_words + counts  # one behind the other
+        sums = 0 if self._stores_dq_first else rows.sum_words
         if rows.statistics is not None and rows.all_blocks:
-            yield self._delta(self._facts, rows, rows.statistics, counts)
-        elif words:
-            yield Zero(self._kernels.device.context, rows.dq_sum, words)
+            yield self._delta(self._facts, rows, rows.statistics, sums, counts)
+        elif sums + counts:  # one behind the other
+            yield Zero(self._kernels.device.context, rows.behind - sums * _WORD_BYTES, sums + counts)
 
     def _separate_dq(self) -> Iterator[Step]:
         plan, rows = dq_plan(self._kernels.plans), self._rows
@@ -304,6 +309,8 @@ class _Preparation:
         held = key_head_swizzle(plan, problem, heads, device.l2_bytes, ordered=ordered, running=resident)
         main.set({"blocks": blocks, "head_swizzle": held})
         main.workspace("finished", numbers.finished)
+        if self._stores_dq_first:
+            main.workspace("dq_stored", numbers.dq_stored)
         if ordered:
             main.workspace("dq_semaphore", numbers.dq_semaphore)
         if ordered or (blocks > resident and not alike(plan, problem)):
@@ -314,8 +321,8 @@ class _Preparation:
     def _output_strides(self, name: str) -> dict[str, int]:
         return Strides.of(self._gradients[name], self._problem).fields(name)
 
-    def _delta(self, facts: BackwardFacts, rows: _Rows, statistics: int, counts: int = 0) -> Step:
-        """The kernel of that name, which clears the sum of dQ, too, and as many words behind it as `counts`."""
+    def _delta(self, facts: BackwardFacts, rows: _Rows, statistics: int, sums: int = 0, counts: int = 0) -> Step:
+        """The kernel of that name, which clears `sums` words, too, the sum of dQ or none, and `counts` words behind."""
         results, problem, name = self._form.results, self._problem, delta.kernel(facts).name
         step = self._of_rows(name, rows)
         step.operand("out", OUT)
@@ -327,8 +334,8 @@ class _Preparation:
         step.workspace("statistics", statistics)
         step.workspace("dq_sum", rows.dq_sum)
         if counts:
-            step.workspace("counts", rows.dq_sum + rows.sum_words * _WORD_BYTES)
-        step.set({"sum_words": rows.sum_words // rows.all_blocks, "count_words": counts})
+            step.workspace("counts", rows.behind)
+        step.set({"sum_words": sums // rows.all_blocks, "count_words": counts})
         step.set(Strides.of(results.out, problem).fields("out") | Strides.of(results.dout, problem).fields("dout"))
         return self._built(step, name, rows)
 
@@ -346,6 +353,8 @@ class _Preparation:
             step.set({"factor": plan.head_dim**-0.5})
         if not rows.sum_words:
             return
+        if self._stores_dq_first and self._numbers is not None:
+            step.workspace("dq_stored", self._numbers.dq_stored)
         numbers = self._numbers if self._owners else None  # those that it waits for, see finished.cuh
         if numbers is not None:
             step.workspace("finished", numbers.finished)

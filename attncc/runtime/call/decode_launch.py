@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...kernels.crossings import Chip
 from ...kernels.decode.facts import MOST_BLOCKS, Decode
 from ...kernels.live_tiles import most_tiles
 from ...kernels.shared_prefix import PREFIX_FIELDS
@@ -31,12 +32,10 @@ def decode_grid(facts: Decode, problem: Problem, resident: int) -> int:
     return max(min(resident, units, MOST_BLOCKS), 1)
 
 
-def set_decode(
-    main: StepBuilder, facts: Decode, problem: Problem, slots: Mapping[str, int], multiprocessors: int
-) -> None:
+def set_decode(main: StepBuilder, facts: Decode, problem: Problem, slots: Mapping[str, int], chip: Chip) -> None:
     """The fields that a decode kernel alone has: where the slots of partial results are (`take_slots`), and what counts
     those that have come."""
-    main.set(facts.shared_out(problem, multiprocessors))
+    main.set(facts.shared_out(problem, chip))
     main.operand("arrivals", COUNTER)
     for name, offset in slots.items():
         main.workspace(name, offset)

@@ -247,7 +247,7 @@ class _Preparation:
         grid = decode_grid(facts, self._problem, resident)
         rows = facts.slots(self._problem, grid) * facts.slot_rows(self._problem)
         slots = self._behind_prefix(rows) or take_slots(self._workspace, self._plan, rows)
-        set_decode(self._main, facts, self._problem, slots, device.multiprocessors)
+        set_decode(self._main, facts, self._problem, slots, self._kernels.chip)
         self.counters = self._kernels.arrivals
         self._main.maps(self._maps)
         return self._main.build(self._function, grid, *([EARLY] if self._plan.begins_early else []))

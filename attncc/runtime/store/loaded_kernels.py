@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...diagnostics import AttnccError, Diagnostic
+from ...kernels.crossings import Chip, Crossings
 from ...kernels.decode.facts import MOST_BLOCKS, Decode
 from ...kernels.kernel_names import kernel_name
 from ...kernels.launched import structs
@@ -19,6 +20,7 @@ from ..call.steps import ParamsLayout
 from ..cuda.counters import Counters
 from ..cuda.device import best_target
 from ..cuda.driver import Device, Driver, Function, driver
+from .crossings import chip_of
 from .store import Configuration, KernelStore, first_own
 
 _RECORDED = 1024  # launches in graphs whose counters nobody has to clear: 2 MiB
@@ -40,13 +42,19 @@ class LoadedKernels:
         device: Device,
         *,
         backward: bool = False,
+        crossings: Crossings | None = None,
     ) -> None:
+        """`crossings`: in place of those of this kind of GPU."""
         available = store.targets(configuration)
         target = best_target(available, device.capability)
         if target is None:
             raise AttnccError(_no_target(store.variant.name, available, device, configuration))
         self.driver = driver
         self.device = device
+        if crossings is None:
+            self.chip = chip_of(device.name, device.multiprocessors)
+        else:
+            self.chip = Chip(device.multiprocessors, crossings)
         self.target = target
         self.plans = store.backward_plans(configuration, target) if backward else store.plans(configuration, target)
         self._functions: dict[str, Function] = {}
@@ -64,7 +72,7 @@ class LoadedKernels:
 
     def plan(self, problem: Problem) -> KernelPlan:
         """The plan that runs a call of these sizes. AttnccError A625 for pages that none loads: e4m3 has no decode."""
-        found = plan_for(self.plans, problem, self.device.multiprocessors)
+        found = plan_for(self.plans, problem, self.chip)
         if not facts_of(found).fits_pages(problem):
             raise refused(
                 "A625",
@@ -77,7 +85,7 @@ class LoadedKernels:
 
     def own_kernels(self, problem: Problem) -> tuple[OwnKernel, ...]:
         """Those that are faster for a forward call of these sizes, where there are any; best first."""
-        return facts_of(self.plan(problem)).own_kernels(problem, self.device.multiprocessors)
+        return facts_of(self.plan(problem)).own_kernels(problem, self.chip)
 
     def own_backward_kernels(self, problem: Problem, *, ordered: bool) -> tuple[OwnKernel, ...]:
         """The same of a backward call. `ordered`: its sums are."""
@@ -96,8 +104,9 @@ class LoadedKernels:
 class KernelLoader:
     """Those of a store, each loaded when a GPU first asks for it: of forward calls, or of backward ones."""
 
-    def __init__(self, store: KernelStore, *, backward: bool = False) -> None:
-        self._store, self._backward = store, backward
+    def __init__(self, store: KernelStore, *, backward: bool = False, crossings: Crossings | None = None) -> None:
+        """`crossings`: those that choose among kernels, in place of each GPU's own."""
+        self._store, self._backward, self._crossings = store, backward, crossings
         self._loaded: dict[tuple[Configuration, int], LoadedKernels] = {}
 
     def serving(self, configuration: Configuration, ordinal: int, problem: Problem) -> LoadedKernels:
@@ -124,7 +133,12 @@ class KernelLoader:
         if key not in self._loaded:
             gpu = driver()
             self._loaded[key] = LoadedKernels(
-                self._store, configuration, gpu, gpu.device(ordinal), backward=self._backward
+                self._store,
+                configuration,
+                gpu,
+                gpu.device(ordinal),
+                backward=self._backward,
+                crossings=self._crossings,
             )
         return self._loaded[key]
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from attncc.kernels.crossings import Crossings
 from attncc.resources import folder
+from attncc.runtime.store.crossings import Measured, keep
 from tests.test_cli import run, unwrapped
 
 SPECS = folder("specs")
@@ -45,13 +47,29 @@ def test_explain_counts_in_tiles_2d_where_these_run(spec, length: int, arguments
 def test_all_decode_kernels_are_named(q_len: int, own: str) -> None:
     command = ("explain", "causal", "--q-len", q_len, "--kv-len", 8192, "--heads", 32, "--kv-heads", 8)
     told = unwrapped(*command, "--head-dim", 128, "--no-compile")
-    for other in ("", "_rows17", "_rows33", "_one_block", "_rows17_one_block"):
+    for other in ("", "_rows17", "_one_block", "_rows17_one_block"):
         assert (f"causal_decode_bf16_d128{other}_sm_90a" in told) == (other != own)
     assert ("another one for other decode calls" in told) == (own != "")
     found = json.loads(run(*command, "--head-dim", 128, "--no-compile", "--format", "json").stdout)
-    assert len(found["beside"]) == 4 and ("with 17 rows" in found["plan"]["calls"]) == (own == "_rows17")
+    assert len(found["beside"]) == 3 and ("with 17 rows" in found["plan"]["calls"]) == (own == "_rows17")
     wide = json.loads(run(*command, "--head-dim", 192, "--no-compile", "--format", "json").stdout)
     assert wide["plan"]["pass"] == "decode" and wide["beside"] == []
+
+
+def test_where_crossing_points_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that this machine measured on such a GPU choose the kernel."""
+    monkeypatch.setenv("ATTNCC_CACHE", str(tmp_path))
+    command = ("explain", "full", "--q-len", 128, "--kv-len", 600, "--heads", 8, "--batch", 1, "--head-dim", 128)
+    usual = unwrapped(*command, "--no-compile")
+    assert "the usual ones, an H200's; attncc tune --crossings measures another GPU's" in usual
+    keep(Measured("NVIDIA H200", Crossings(split_keys=1200), {"measured": "2026-11-30"}))
+    found = json.loads(run(*command, "--no-compile", "--device", "h200", "--format", "json").stdout)
+    assert (found["plan"]["pass"], found["crossings"]["device"]) == ("forward", "NVIDIA H200")
+    assert found["crossings"]["crossings"]["split_keys"] == 1200
+    told = unwrapped(*command[:3], 1, *command[4:], "--no-compile", "--device", "h200")
+    assert "measured on this machine's NVIDIA H200, 2026-11-30" in told
+    other = json.loads(run(*command, "--no-compile", "--device", "h100", "--format", "json").stdout)
+    assert (other["plan"]["pass"], other["crossings"]) == ("decode", None)
 
 
 LENGTHS = ("causal", "--q-len", 1, "--heads", 32, "--kv-heads", 8, "--head-dim", 128, "--no-compile")

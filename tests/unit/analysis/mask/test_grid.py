@@ -135,6 +135,9 @@ def test_a_tally_by_hand() -> None:
     counted = grid.tally([TileGrid(kinds, 12, 40, 8, 16)], 2)
     assert counted.kinds == {EMPTY: 6, PARTIAL: 2, FULL: 4}
     assert (counted.live_keys, counted.live_rows, counted.used_keys) == (2 * 40, 2 * 20, 2 * 24)
+    assert (counted.used_rows, counted.used_q_tiles) == (2 * 12, 2 * 2)
+    without = grid.tally([TileGrid(kinds[:, :1], 12, 40, 8, 16)], 2)  # the last rows see nothing
+    assert (without.used_rows, without.used_q_tiles) == (2 * 8, 2)
     one_kind = uniform_grid(FULL, 12, 40, 8, 16)
     assert one_kind.is_uniform
     assert grid.tally([one_kind], 2) == grid.tally([TileGrid(np.full((1, 2, 3), FULL), 12, 40, 8, 16)], 2)

@@ -45,19 +45,23 @@ def test_tiles_2d(lines, grid_2d: Grid2D, blocks: tuple[int, int], slab: int, mo
     monkeypatch.setattr(counting, "SLAB", slab)
     variant, mask = mask_of(lines)
     kinds, keys, rows, used = dict.fromkeys(TileKind, 0), 0, 0, np.zeros((HEADS, LENGTHS[1]), bool)
+    used_rows: list[int] = []  # of each tile of queries
     sides = ((LENGTHS[0], blocks[0], grid_2d.q_columns), (LENGTHS[1], blocks[1], grid_2d.kv_columns))
     of_q, of_kv = ([positions(*ends, 24) for ends in zip(*corners(*side, 24), strict=True)] for side in sides)
     for h in range(HEADS):
         for q_tile in of_q:
+            seeing = False
             for kv_tile in of_kv:
                 pairs = mask[h][np.ix_(q_tile, kv_tile)]
                 kinds[TileKind.FULL if pairs.all() else TileKind(int(pairs.any()))] += 1
                 if pairs.any():
+                    seeing = True
                     keys, rows = keys + kv_tile.size, rows + q_tile.size
                     used[h, kv_tile] = True
+            used_rows += [q_tile.size] * seeing
     tiles = sum(bool(used[h, kv_tile].any()) for h in range(HEADS) for kv_tile in of_kv)
     assert counted(analyse_tiles_2d(variant, *blocks, grid_2d), blocks, grid_2d) == Tally(
-        LENGTHS[0], *blocks, kinds, keys, rows, int(used.sum()), tiles
+        LENGTHS[0], *blocks, kinds, keys, rows, int(used.sum()), tiles, sum(used_rows), len(used_rows)
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from attncc.compiler import CompiledStore, load_specification
+from attncc.kernels.crossings import Chip
 from attncc.kernels.kernel_names import kernel_name
 from attncc.kernels.registry import facts_of, forward_facts
 from attncc.kernels.serving import plan_for
@@ -37,7 +38,7 @@ def call(q_len: int, group: int = 4, kv_len: int = 8192) -> Problem:
 
 def own(plan: KernelPlan, problem: Problem) -> tuple[int, ...]:
     """Of own kernels for a call, but for those of one thread block a multiprocessor, how many rows they are for."""
-    return tuple(item.least_rows for item in facts_of(plan).own_kernels(problem, 132) if not item.one_block)
+    return tuple(item.least_rows for item in facts_of(plan).own_kernels(problem, Chip(132)) if not item.one_block)
 
 
 @pytest.mark.parametrize(("configuration", "keys"), [(MANY, [32]), (MORE, [64, 32])])
@@ -62,7 +63,7 @@ def test_the_kernel(configuration: Configuration, keys: list[int]) -> None:
 )
 def test_which_calls_have_it(q_len: int, group: int, least: tuple[int, ...]) -> None:
     plans = load_specification(SPEC, None, {})[0].plans(USUAL, PORTABLE)
-    plan = plan_for(plans, call(q_len, group), 132)
+    plan = plan_for(plans, call(q_len, group), Chip(132))
     assert plan.pass_name == "decode" and own(plan, call(q_len, group)) == least
     assert own(plans[0], call(4096)) == ()
 
@@ -97,7 +98,7 @@ def test_a_schedule_is_for_all_decode_calls(setting: str) -> None:
     ranges = f"{SPEC}schedule own for mine decode on {PORTABLE} for lengths 1..4096 {{ {setting} }}\n"
     assert store(ranges).targets(MANY) == (PORTABLE,)
     plans = load_specification(ranges, None, {})[0].plans(USUAL, PORTABLE)
-    found = {keys: plan_for(plans, call(8, kv_len=keys), 132) for keys in (4096, 4097)}
+    found = {keys: plan_for(plans, call(8, kv_len=keys), Chip(132)) for keys in (4096, 4097)}
     assert [own(plan, call(8, kv_len=keys)) for keys, plan in found.items()] == [(), (17,)]
 
 
@@ -106,7 +107,7 @@ def test_short_runs() -> None:
     specification = load_specification(SPEC, None, {})[0]
     usual, many = specification.plans(USUAL, PORTABLE)[1], specification.plans(MANY, PORTABLE)[0]
     narrow = specification.plans(MANY._replace(head_dim=64, value_head_dim=64), PORTABLE)[0]
-    few = [facts_of(plan).shared_out(call(8), 132)["few_units"] for plan in (usual, many, narrow)]  # type: ignore[attr-defined]
+    few = [facts_of(plan).shared_out(call(8), Chip(132))["few_units"] for plan in (usual, many, narrow)]  # type: ignore[attr-defined]
     assert few == [132 * (16 + 16), 132 * 4, 132 * (16 + 16)]
 
 
@@ -122,10 +123,10 @@ class Loaded:
         self.plans = [item.first for item in load_specification(SPEC, None, {})[0].candidates(configuration, PORTABLE)]
 
     def plan(self, problem: Problem) -> Any:
-        return plan_for(self.plans, problem, 132)
+        return plan_for(self.plans, problem, Chip(132))
 
     def own_kernels(self, problem: Problem) -> Any:
-        return facts_of(self.plan(problem)).own_kernels(problem, 132)
+        return facts_of(self.plan(problem)).own_kernels(problem, Chip(132))
 
 
 class Gpu:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from attncc.compiler import load_specification
+from attncc.kernels.crossings import Chip
 from attncc.kernels.kernel_names import kernel_name
 from attncc.kernels.registry import facts_of
 from attncc.package import prepare
@@ -24,7 +25,7 @@ def own(batch: int, q_len: int, kv_len: int, spec: str = SPEC, **given: Any) -> 
     """Of 32 heads and 8 of keys."""
     plans = load_specification(spec, None, {})[0].plans(USUAL, "sm_90a")
     problem = Problem(batch, 32, 8, q_len, kv_len, 128, 128, **given)
-    return facts_of(plans[1]).own_kernels(problem, MULTIPROCESSORS)
+    return facts_of(plans[1]).own_kernels(problem, Chip(MULTIPROCESSORS))
 
 
 @pytest.mark.parametrize(
@@ -33,8 +34,10 @@ def own(batch: int, q_len: int, kv_len: int, spec: str = SPEC, **given: Any) -> 
         ((16, 1, 8192), [OwnKernel(0, one_block=True)]),  # 128 heads
         ((16, 8, 8192), [OwnKernel(17, one_block=True), OwnKernel(17)]),
         ((17, 1, 8192), []),  # 136: some multiprocessors would have two
-        ((15, 1, 8192), []),  # 120: too many would have none
-        ((16, 1, 2048), []),  # few keys
+        ((12, 1, 8192), [OwnKernel(0, one_block=True)]),  # 96
+        ((11, 1, 8192), []),  # 88: too many would have none
+        ((16, 1, 1024), [OwnKernel(0, one_block=True)]),
+        ((16, 1, 960), []),  # few keys
         ((1, 1, 32768), []),
         ((1, 8, 32768), [OwnKernel(17)]),
         ((1, 9, 32768), [OwnKernel(17, one_block=True), OwnKernel(33), OwnKernel(17)]),  # 36 rows to merge
@@ -94,6 +97,6 @@ def test_what_has_none(asked: dict[str, Any]) -> None:
 
 def test_packages_have_all() -> None:
     (package,) = prepare(SPEC, archs=["sm_80", "sm_90a"], dtypes=["bf16"], head_dims=[64, 128], decode=True)
-    ends = ("d128_one_block", "d128_rows17", "d128_rows17_one_block", "d128_rows33", "d64_rows17", "d64_rows33")
+    ends = ("d128_one_block", "d128_rows17", "d128_rows17_one_block", "d64_rows17", "d64_rows33")
     names = [name for name in package.kernel_names if "_rows" in name or "_one_block" in name]
     assert sorted(names) == sorted(f"mine_decode_bf16_{end}_sm_90a" for end in ends)

@@ -14,6 +14,7 @@ from attncc.checks import schedule_errors
 from attncc.diagnostics import AttnccError
 from attncc.kernels import legality
 from attncc.kernels.candidates import make_candidates, make_plan
+from attncc.kernels.crossings import Chip
 from attncc.kernels.registry import facts_of
 from attncc.kernels.serving import plan_for
 from attncc.problem import Problem
@@ -95,7 +96,7 @@ def test_few_rows_and_odd_pages_run_decode() -> None:
         (128, 1, 1, 1200, "decode"),
     ):
         problem = Problem(1, heads, 1, q_len, kv_len, 576, 512, cached=True, page=page)
-        assert plan_for(plans, problem, 132).pass_name == expected
+        assert plan_for(plans, problem, Chip(132)).pass_name == expected
 
 
 def test_products_read_what_has_come() -> None:
@@ -115,7 +116,7 @@ def shares(problem: Problem, tiles: list[int], multiprocessors: int = 132) -> li
     units = [own for own in tiles for _ in range(facts.items(problem) // problem.batch)]
     alike = len(set(tiles)) == 1
     found = []
-    for laid in facts.laid_out(problem, units, multiprocessors, multiprocessors, alike=alike):
+    for laid in facts.laid_out(problem, units, Chip(multiprocessors), multiprocessors, alike=alike):
         begins, ends = laid.runs.begins(), list(accumulate(laid.units))
         inside = [bisect(ends, begin) for begin in begins[1:-1] if begin not in ends]
         found.append((len(begins) - 1, max(b - a for a, b in pairwise(begins)), len(set(inside))))
@@ -161,5 +162,5 @@ def test_no_teams_where_rows_see_other_keys_or_many_would_be_idle() -> None:
         (Problem(4, 128, 1, 25, 4096, 576, 512), 132, (1, 4)),  # 50 blocks of rows: 32 of 132 would be idle
         (Problem(4, 128, 1, 1, 4096, 576, 512), 1, (1, 4)),
     ):
-        shared = facts.shared_out(problem, multiprocessors)
+        shared = facts.shared_out(problem, Chip(multiprocessors))
         assert (shared["teams"], shared["run_slack"]) == expected

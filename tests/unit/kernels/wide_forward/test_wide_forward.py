@@ -12,6 +12,7 @@ from attncc.checks import schedule_errors
 from attncc.diagnostics import AttnccError
 from attncc.kernels import legality
 from attncc.kernels.candidates import make_candidates, make_plan, make_tiles_2d
+from attncc.kernels.crossings import Chip
 from attncc.kernels.registry import facts_of
 from attncc.kernels.serving import plan_for
 from attncc.problem import Problem
@@ -97,7 +98,7 @@ def test_few_rows_run_decode() -> None:
     plans = [make_candidates(variant, build(name, "sm_90", (576, 512))).first for name in ("forward", "decode")]
     for heads, q_len, expected in ((16, 1, "decode"), (8, 2, "decode"), (128, 1, "forward"), (16, 2, "forward")):
         problem = Problem(1, heads, 1, q_len, 100_000, 576, 512)
-        assert plan_for(plans, problem, 132).pass_name == expected
+        assert plan_for(plans, problem, Chip(132)).pass_name == expected
 
 
 def test_there_are_no_2d_tiles() -> None:

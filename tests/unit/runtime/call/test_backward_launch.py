@@ -85,15 +85,18 @@ def test_hopper_adds_up_dq_in_one_order_if_asked(bench: MakeBench, deterministic
     made = hopper_of(bench)
     made.kernel.backward(**operands(), deterministic=deterministic)
     assert names(made) == ["delta_hopper", "causal_backward", "dq_sum_hopper"]
-    delta, main = (launch.params for launch in made.cuda.launches[:2])
+    delta, main, rounds = (launch.params for launch in made.cuda.launches)
     heads = BATCH * KV_HEADS
     sums = BATCH * HEADS * main["row_blocks"] * 16 * D
     turns = heads * main["kv_blocks"] * 4 * deterministic  # one for each warp that adds
     numbers = main["dq_sum"] + 4 * sums
-    assert (delta["dq_sum"], delta["sum_words"]) == (main["dq_sum"], 16 * D) and not made.cuda.zeroed
-    assert (delta["counts"], delta["count_words"]) == (numbers, 1 + heads + turns)  # the next block, one for each head
+    assert (delta["dq_sum"], delta["sum_words"]) == (main["dq_sum"], 16 * D * deterministic) and not made.cuda.zeroed
+    tiles = BATCH * HEADS * main["row_blocks"] // 4 * (not deterministic)  # whose first is stored
+    counts = 1 + heads + turns + tiles  # the next block, one for each head
+    assert (delta["counts"], delta["count_words"]) == (numbers, counts)
     assert (main["next_block"], main["finished"]) == (numbers * deterministic, numbers + 4)
     assert main["dq_semaphore"] == (numbers + 4 * (1 + heads)) * deterministic
+    assert main["dq_stored"] == rounds["dq_stored"] == (numbers + 4 * (1 + heads)) * (not deterministic)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -161,6 +164,29 @@ def test_hopper_rounds_dq_without_keys(bench: MakeBench) -> None:
     assert names(made) == ["delta_hopper", "dq_sum_hopper"]
     rounds = made.cuda.launches[-1]
     assert not rounds.early and not rounds.params["finished"]
+    assert rounds.params["dq_stored"] == made.cuda.launches[0].params["counts"] + 4 * (1 + BATCH * KV_HEADS)
+
+
+def test_hopper_adds_to_zeros_where_blocks_are_late(bench: MakeBench) -> None:
+    made = hopper_of(bench, plans.FULL)
+    made.kernel.backward(**operands())
+    delta, main, rounds = (launch.params for launch in made.cuda.launches)
+    assert (delta["sum_words"], delta["count_words"]) == (16 * D, 1 + BATCH * KV_HEADS)
+    assert "dq_stored" not in main and not rounds["dq_stored"]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_hopper_clears_what_kernels_count_without_delta(bench: MakeBench, *, deterministic: bool) -> None:
+    """Without softmax. The sum of dQ is cleared where it has an order."""
+    made = hopper_of(bench, replace(plans.CAUSAL, normalize="sigmoid"), 128)
+    q, k = FakeArray((BATCH, HEADS, Q_LEN, 128), "float16"), FakeArray((BATCH, KV_HEADS, KV_LEN, 128), "float16")
+    made.kernel.backward(FakeArray(q.shape, "float16"), q, k, k, None, None, deterministic=deterministic)
+    main = made.cuda.launches[0].params
+    tiles, turns = BATCH * HEADS * main["row_blocks"] // 4, BATCH * KV_HEADS * 4 * main["kv_blocks"]
+    words = 1 + BATCH * KV_HEADS + (turns if deterministic else tiles)
+    sums = tiles * 64 * 128 * deterministic
+    assert [address for address, _, _ in made.cuda.zeroed] == [main["finished"] - 4 - 4 * sums]
+    assert made.cuda.zeroed_words == [sums + words]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,82 @@
+"""What crossing points decide: which kernel runs a call of serving, and in how many parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attncc.compiler import load_specification
+from attncc.kernels.crossings import NEVER, Chip, Crossings
+from attncc.kernels.registry import facts_of, forward_facts
+from attncc.kernels.serving import plan_for
+from attncc.problem import Problem
+from attncc.resources import folder
+from attncc.runtime.store.store import Configuration
+
+
+def passes(problem: Problem, crossings: Crossings, dims: tuple[int, int] = (128, 128), spec: str = "full") -> str:
+    specification = load_specification(folder("specs") / f"{spec}.attn", None, {})[0]
+    plans = specification.plans(Configuration("bf16", *dims), "sm_90a")
+    return plan_for(plans, problem, Chip(132, crossings)).pass_name
+
+
+def test_forward_or_decode() -> None:
+    """A quarter of the multiprocessors has a thread block."""
+    problem = Problem(1, 33, 33, 128, 1000, 128, 128)
+    assert passes(problem, Crossings(split_keys=500, idle_share=2)) == "decode"
+    assert passes(problem, Crossings(split_keys=501, idle_share=2)) == "forward"
+    assert passes(problem, Crossings(split_keys=500, idle_share=2.1)) == "forward"
+    assert passes(problem, Crossings(split_keys=500, idle_share=2, masked_split_keys=NEVER)) == "decode"
+
+
+def test_forward_or_decode_under_a_mask() -> None:
+    """What counts is how many keys the mask lets a block of queries see, if that is known."""
+    problem = Problem(1, 33, 33, 128, 4000, 128, 128)
+    masked = Crossings(split_keys=NEVER, masked_split_keys=500, idle_share=2)
+    assert passes(problem, masked, spec="causal") == "decode"
+    assert passes(problem, masked._replace(masked_split_keys=2001), spec="causal") == "forward"
+    assert passes(problem, masked, spec="sliding_window") == "decode"
+    assert passes(problem, masked._replace(masked_split_keys=700), spec="sliding_window") == "forward"
+    assert passes(problem, masked._replace(masked_split_keys=1), spec="documents") == "forward"
+
+
+def test_wide_heads() -> None:
+    problem = Problem(4, 16, 1, 1, 5000, 576, 512)
+    assert passes(problem, Crossings(wide_keys=5000), (576, 512)) == "forward"
+    assert passes(problem, Crossings(wide_keys=5001), (576, 512)) == "decode"
+
+
+def own_kernels(problem: Problem, **points: float) -> list[tuple[int, bool]]:
+    specification = load_specification(folder("specs") / "full.attn", None, {})[0]
+    plan = specification.plans(Configuration("bf16", 128, 128), "sm_90a")[1]
+    found = facts_of(plan).own_kernels(problem, Chip(132, Crossings(**points)))
+    return [(item.least_rows, item.one_block) for item in found]
+
+
+def test_rows_and_blocks() -> None:
+    """40 rows of 8 heads."""
+    problem = Problem(1, 64, 8, 5, 8192, 128, 128)
+    assert own_kernels(problem, one_block_rows=NEVER) == [(33, False), (17, False)]
+    assert own_kernels(problem, one_block_rows=NEVER, more_rows=41) == [(17, False)]
+    assert own_kernels(problem, one_block_rows=NEVER, more_rows=41, many_rows=41) == []
+    assert own_kernels(problem, one_block_rows=40) == [(17, True), (33, False), (17, False)]
+    shared = {"one_block_rows": NEVER, "many_rows": NEVER, "more_rows": NEVER}
+    assert own_kernels(problem, one_block_share=8 / 132, one_block_keys=8192, **shared) == [(0, True)]
+    assert own_kernels(problem, one_block_share=9 / 132, one_block_keys=8192, **shared) == []
+    assert own_kernels(problem, one_block_share=8 / 132, one_block_keys=8193, **shared) == []
+
+
+def test_parts_of_the_keys() -> None:
+    """8 heads of 100 tiles: a part for each multiprocessor, or for each of two thread blocks."""
+    problem = Problem(1, 32, 8, 1, 6400, 128, 128)
+    specification = load_specification(folder("specs") / "full.attn", None, {})[0]
+    facts: Any = forward_facts(specification.plans(Configuration("bf16", 128, 128), "sm_90a")[1])
+
+    def parts(**points: float) -> int:
+        (laid,) = facts.laid_out(problem, [100] * 8, Chip(132, Crossings(**points)), 264, alike=True)
+        return int(laid.runs.parts)
+
+    assert parts(short_run=3, short_run_rows=1) == 15
+    assert parts(short_run=2, short_run_rows=NEVER) == 25
+    assert parts(short_run=2, short_run_rows=1) == 25
+    assert parts(short_run=NEVER) == 15
+    assert parts(short_run=2, short_run_rows=NEVER, merged_rows=1) < 15
