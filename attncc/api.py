@@ -178,8 +178,10 @@ class ParsedVariant:
             seen = Environment(seen.symbols, {**seen.inputs, **maps}, seen.lets, seen.float_dtype)
             return tile_grid(rules, seen, block_q, block_kv).kinds
 
-        found = np.stack([kinds(environment) for environment in bound.environments()])
         lengths = bound.problem.q_len, bound.problem.kv_len
+        tiles = -(-lengths[0] // block_q), -(-lengths[1] // block_kv)
+        every = [kinds(environment) for environment in bound.environments()]
+        found = np.stack(every) if every else np.zeros((0, bound.heads, *tiles), np.uint8)
         return TileMap.of(found, self.name, lengths, (block_q, block_kv))
 
     def picture(

@@ -29,6 +29,7 @@ from .runtime.call.decode_launch import decode_grid
 from .runtime.call.splits import choose_splits
 from .runtime.store.crossings import chip_like
 from .schedule.plan import DTYPE_BYTES, KernelPlan
+from .statements import MASK_FLOAT
 
 _FLOAT_BYTES = 4
 
@@ -141,9 +142,9 @@ def _items(plan: KernelPlan, problem: Problem, rows: Rows, inputs: Mapping[str, 
     knows = facts.knows_tiles if isinstance(facts, Decode) else plan.grid_2d is None
     if knows and skips(plan):
         own = sequence_inputs(plan.variant, problem, rows, inputs)
-        bare = environment(plan.variant, problem, rows, own, np.float64)
+        bare = environment(plan.variant, problem, rows, own, MASK_FLOAT)
         tables = rule_tables(plan.rules, plan.variant, problem, inputs)
-        known = Environment(bare.symbols, {**bare.inputs, **tables}, bare.lets, np.float64)
+        known = Environment(bare.symbols, {**bare.inputs, **tables}, bare.lets, MASK_FLOAT)
         blocks = known.with_symbols(q_first=first // each, q_last=last // each)
         begin = _of_all_heads(evaluate(plan.rules.kv_begin, blocks), len(first)).min(axis=0)
         end = np.minimum(_of_all_heads(evaluate(plan.rules.kv_end, blocks), len(first)).max(axis=0), rows.kv_len)

@@ -223,11 +223,11 @@ def load_specification(
 def check_targets(names: Sequence[str]) -> None:
     """AttnccError A513 for the first name that is no target."""
     for name in names:
-        if name not in TARGETS:
+        if not isinstance(name, str) or name not in TARGETS:
             raise AttnccError(
                 Diagnostic(
                     "A513",
-                    f"{name or 'an empty text'} is not a target",
+                    f"{'an empty text' if name == '' else name} is not a target",
                     notes=(f"the targets are {', '.join(TARGETS)}; sm_80 serves every GPU of 8.x, older ones none",),
                     help=target_help(str(name)),
                 )

@@ -9,12 +9,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+import numpy as np
+
 from .evaluate import Array, Environment, evaluate
 from .first_query import first_query
 from .ir import Expr, Keep, Let, Load, Score, Symbol, Type, Variant, apply, needs, reads, root_of, symbol
 
 # The built-in that indexes an axis with the tag, where there is only one.
 AXIS_INDEX = {"batch": "b", "head": "h", "kv_head": "kv_h"}
+
+
+# In what masks and their tile rules compute floats, whatever scores are computed in: as kernels do, so that all agree
+# which of two floats is less where fp64 would see a difference.
+MASK_FLOAT = np.float32
 
 
 def keep_condition(variant: Variant) -> Expr | None:

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from ..analysis.algebra.places import PLACE_SYMBOLS, place_ranges
 from ..analysis.algebra.ranges import StaticRanges
 from ..analysis.rules import sorted_name
 from ..descales import PRODUCT_SCALE, descaled
-from ..ir import OFFSET_SYMBOL, TILE_SYMBOLS, Apply, Const, Expr, Load, Local, Search, Symbol, Type, symbol
+from ..ir import (
+    OFFSET_SYMBOL,
+    TILE_SYMBOLS,
+    Apply,
+    Const,
+    Expr,
+    Let,
+    Load,
+    Local,
+    Search,
+    Symbol,
+    Type,
+    Variant,
+    needs,
+    symbol,
+    walk,
+)
 from ..kernels.parameters import field_name, packed_axis, packed_side
 from ..kernels.registry import facts_of
 from ..schedule.plan import KernelPlan
@@ -36,6 +53,7 @@ class Lowering:
         self.score = leaf(FLOAT, "score", Level.ELEMENT, reads_score=True)
         self._ranges = StaticRanges(plan.variant, None if plan.grid_2d is None else place_ranges(plan.grid_2d))
         self._lets = plan.variant.lets
+        self._exact = products_of_masks(plan.variant)
         self._nodes: dict[Expr, Node] = {}
         self._of_score: dict[Expr, Node] = {}  # nodes that hold for the present `score` alone
         self._defined: dict[str, Node] = {}
@@ -173,13 +191,24 @@ class Lowering:
         kind = expr.args[-1].type
         if expr.type is kind is Type.INT:
             return integers.integer(expr.op, args, self._ranges.of(expr))
-        return floats.form(expr.op, kind).node(_CTYPES[expr.type], *args)
+        form = floats.EXACT_PRODUCT if expr in self._exact else floats.form(expr.op, kind)
+        return form.node(_CTYPES[expr.type], *args)
 
     def _select(self, expr: Apply, args: tuple[Node, ...]) -> Node:
         if expr.type is not Type.INT:
             return floats.SELECT.node(args[1].ctype, *args)
         bounds = self._ranges.of(expr)
         return floats.SELECT.node(INT if fits_int(bounds) else LONG, *args, bounds=bounds)
+
+
+@lru_cache(maxsize=64)
+def products_of_masks(variant: Variant) -> frozenset[Expr]:
+    """The products of floats that keep lines read. A sum would fuse with them, unrounded, and so compare otherwise than
+    the executor and `variant.mask` do, or than a kernel that keeps the product for a row."""
+    roots = [keep.condition for keep in variant.keeps]
+    lets = [item.value for item in needs(variant, *roots) if isinstance(item, Let)]
+    nodes = (node for root in (*roots, *lets) for node in walk(root))
+    return frozenset(node for node in nodes if isinstance(node, Apply) and node.op == "mul" and node.type is Type.FLOAT)
 
 
 def _constant(expr: Const) -> Node:

@@ -16,6 +16,7 @@ _P = Precedence
 # Rules of their own have `and`, `or`, `select`, `to_float`, and a division of scores: codegen/expressions.py.
 TO_FLOAT = Form("(float){0}", _P.UNARY, (_P.UNARY,), cost=2, hint="converted")
 SELECT = Form("{0} ? {1} : {2}", _P.TERNARY, (_P.EQUALITY, _P.BIT_AND, _P.BIT_AND), hint="choice")
+EXACT_PRODUCT = Form("__fmul_rn({0}, {1})", _P.PRIMARY, (_P.TERNARY, _P.TERNARY), hint="product")
 RECIPROCAL = Form("1.0f / {0}", _P.PRODUCT, (_P.UNARY,), cost=8, hint="reciprocal")
 
 

@@ -25,6 +25,7 @@ from ..problem.call_arguments import Call
 from ..problem.facts import ArrayFacts
 from ..problem.inputs import check_inputs, merged
 from ..problem.masks import bind_mask
+from ..statements import MASK_FLOAT
 from .lengths import Lengths
 
 Ints = NDArray[np.int64]
@@ -177,7 +178,7 @@ class _Packed:
         q, kv = (piece.taken(np.flatnonzero(np.isin(piece.sequence, wanted))) for piece in self.pieces)
         alone = len(sequences) == 1
         inputs = sequence_inputs(self.variant, problem, sequences[0], self.inputs) if alone else dict(self.inputs)
-        bare = environment(self.variant, problem, sequences[0], inputs, np.float64)
+        bare = environment(self.variant, problem, sequences[0], inputs, MASK_FLOAT)
         if times > 1:
             bare = bare.with_symbols(**{name: bare.symbols[name][:1] for name in ("h", "kv_h")})
         of_sequence = np.zeros((problem.batch, len(Sequence._fields)), np.int64)
@@ -210,7 +211,7 @@ class _Proof:
         rules = analyse(self._variant, *largest)
         tables = rule_tables(rules, self._variant, part.problem, self._inputs)
         own = Environment(
-            part.environment.symbols, {**part.environment.inputs, **tables}, part.environment.lets, np.float64
+            part.environment.symbols, {**part.environment.inputs, **tables}, part.environment.lets, MASK_FLOAT
         )
         names = [name for name in _BY_PIECE if np.ndim(own.symbols[name])]
         own = own.with_symbols(**{name: own.symbols[name][which].reshape(-1, 1, *more) for name in names})

@@ -20,7 +20,7 @@ from ..problem import BoundCall, Problem, Sequence, Signature, bind_arrays
 from ..problem.facts import KERNEL_DTYPES, numpy_dtype
 from ..problem.strides import zeros_like
 from ..schedule.plan import DTYPE_BYTES, KV_BYTES, KernelPlan
-from ..statements import dropout_rate
+from ..statements import MASK_FLOAT, dropout_rate
 from .orders import kv_outer, q_outer
 from .work import Meter, SequenceWork
 
@@ -128,7 +128,7 @@ def sequence_work(
         )
     environment = bound.environment(sequence, compute)
     maps = rule_tables(plan.rules, plan.variant, bound.problem, bound.inputs)
-    with_maps = Environment(environment.symbols, {**environment.inputs, **maps}, environment.lets, compute)
+    with_maps = Environment(environment.symbols, {**environment.inputs, **maps}, environment.lets, MASK_FLOAT)
     q, k, v = (bound.operand(name, sequence, compute) for name in ("q", "k", "v"))
     levels = threshold(dropout_rate(plan.variant, environment))
     grid = plan_grid(plan, with_maps)

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..import_flex.bounds import least
 from ..import_flex.fold import known
 from ..import_flex.terms import Term
 from ..operators import FLOAT_FUNCTIONS
@@ -55,28 +54,14 @@ def _rsub(make: Maker, left: Term, right: Term, alpha: Term | None = None) -> Te
     return _scaled("sub")(make, right, left, alpha)
 
 
-def _towards_zero(make: Maker, left: Term, right: Term) -> Term:
-    """A quotient without its fraction."""
-    if not make.ints:
-        return _trunc(make, make("truediv", left, right))
-    if least(left) >= 0 and least(right) >= 0:
-        return make("floordiv", left, right)
-    zero, by = make.number(0), known(right)
-    size = make("floordiv", make("abs", left), make("abs", right) if by is None else make.number(abs(by)))
-    apart = make.compare("<", left, zero)
-    if by is None or by < 0:
-        apart = make("xor", apart, make.compare("<", right, zero))
-    return make("where", apart, make("neg", size), size)
-
-
 def _div(make: Maker, left: Term, right: Term, rounding_mode: str | None = None) -> Term:
     if rounding_mode is None:
         return make("truediv", left, right)
-    return make("floordiv", left, right) if rounding_mode == "floor" else _towards_zero(make, left, right)
+    return make("floordiv" if rounding_mode == "floor" else "truncdiv", left, right)
 
 
 def _fmod(make: Maker, left: Term, right: Term) -> Term:
-    return make("sub", left, make("mul", _towards_zero(make, left, right), right))
+    return make("sub", left, make("mul", make("truncdiv", left, right), right))
 
 
 def _log_of(base: float) -> Rule:
@@ -149,7 +134,8 @@ def _clamp(make: Maker, x: Term, low: Term | None = None, high: Term | None = No
 
 
 def _masked_fill(make: Maker, x: Term, mask: Term, value: Term) -> Term:
-    return make("where", mask, value, x)
+    """The result has the type of x, even where a float fills ints."""
+    return make("where", mask, make("to_int", value) if make.ints else value, x)
 
 
 def _logical_xor(make: Maker, left: Term, right: Term) -> Term:

@@ -7,11 +7,24 @@ from collections.abc import Callable
 
 from ..operators import OPERATORS, WHOLE_FUNCTIONS
 from .fold import known
-from .terms import Apply, Element, Named, Symbol, Term, Variable
+from .terms import Apply, Element, Named, Number, Symbol, Term, Variable
 
 # Not negative where their operands aren't.
 _KEEP_SIGN = frozenset(
-    {"mul", "truediv", "floordiv", "shr", "shl", "and", "or", "to_int", "to_float", "to_like", *WHOLE_FUNCTIONS}
+    {
+        "mul",
+        "truediv",
+        "floordiv",
+        "truncdiv",
+        "shr",
+        "shl",
+        "and",
+        "or",
+        "to_int",
+        "to_float",
+        "to_like",
+        *WHOLE_FUNCTIONS,
+    }
 )
 _NEVER_NEGATIVE = frozenset(
     name for name, item in OPERATORS.items() if item.on_floats is not None and item.on_floats.never_negative
@@ -50,6 +63,7 @@ _RULES: dict[str, Callable[[Apply, list[float]], float]] = {
     "clamp": lambda term, bounds: min(max(bounds[0], bounds[1]), bounds[2]),
     "where": lambda term, bounds: min(bounds[1:]),
     "mod": lambda term, bounds: 0 if bounds[1] > 0 else -math.inf,
+    "pow": lambda term, bounds: 0 if bounds[0] >= 0 else -math.inf,
 }
 
 
@@ -64,6 +78,26 @@ def _greatest(term: Term) -> float:
             return min(map(_greatest, term.args))
         case Apply(op="clamp"):
             return _greatest(term.args[2])
-        case Apply(op="mod"):
-            return _greatest(term.args[1]) - 1
+        case Apply(op="mod"):  # below a divisor above 0, and of ints at most one less; never above 0 otherwise
+            return max(_greatest(term.args[1]) - (1 if _is_int(term) else 0), 0)
     return math.inf
+
+
+_KEEP_INTS = frozenset({"add", "sub", "mul", "floordiv", "truncdiv", "mod", "neg", "abs", "min", "max", "clamp"})
+_OF_INTS = frozenset({"and", "or", "xor", "invert", "shl", "shr", "to_int"})
+
+
+def _is_int(term: Term) -> bool:
+    """Whether a term is known to be an int, whatever captured tensors turn out to be."""
+    match term:
+        case Named():
+            return _is_int(term.value)
+        case Number():
+            return isinstance(term.value, int)
+        case Symbol() | Variable():
+            return True
+        case Element():
+            return term.captured.dtype in ("i32", "i64")
+        case Apply():
+            return term.op in _OF_INTS or (term.op in _KEEP_INTS and all(map(_is_int, term.args)))
+    return False

@@ -188,7 +188,9 @@ def body(machine: Machine, function: Function, scope: Scope) -> Value:
     """What a function returns, given the scope that holds its arguments."""
     if isinstance(function.node, ast.Lambda):
         return machine.evaluate(function.node.body, scope)
+    machine.frames.append(scope)
     result = machine.run(function.node.body, scope)
+    machine.frames.pop()
     last = NOTHING if result is None else result
     return returned(scope, last) if scope.left else last
 

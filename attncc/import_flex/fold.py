@@ -83,13 +83,21 @@ def _function(item: Operator) -> Callable[[Any], Known]:
     return apply
 
 
+def _truncated_quotient(left: Any, right: Any) -> Known:
+    if isinstance(left, float) or isinstance(right, float):
+        return float(int(left / right))
+    size: int = abs(left) // abs(right)
+    return size if (left < 0) == (right < 0) else -size
+
+
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
-    "floordiv": operator.floordiv, "mod": operator.mod, "pow": operator.pow, "neg": operator.neg,
+    "floordiv": operator.floordiv, "truncdiv": _truncated_quotient, "mod": operator.mod, "pow": operator.pow,
+    "neg": operator.neg,
     "and": operator.and_, "or": operator.or_, "xor": operator.xor, "invert": _invert,
     "shl": operator.lshift, "shr": operator.rshift,
     "logical_and": lambda a, b: bool(a and b), "logical_or": lambda a, b: bool(a or b), "logical_not": operator.not_,

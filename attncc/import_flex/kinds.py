@@ -21,12 +21,12 @@ OF_DTYPE = {"bool": BOOL, "i32": INT, "i64": INT, "f16": FLOAT, "bf16": FLOAT, "
 # Functions of one int or float, which keep its type.
 _ONE_NUMBER = tuple(name for name, item in OPERATORS.items() if item.function and item.arity == 1 and item.on_ints)
 # `+` and `*` of bools are bools
-_ALWAYS_NUMBERS = frozenset({"sub", "floordiv", "mod", "neg", "pow", *_ONE_NUMBER, *WHOLE_FUNCTIONS})
+_ALWAYS_NUMBERS = frozenset({"sub", "floordiv", "truncdiv", "mod", "neg", "pow", *_ONE_NUMBER, *WHOLE_FUNCTIONS})
 _OF_ONE = frozenset({"neg", "invert", *_ONE_NUMBER, *WHOLE_FUNCTIONS})
 _BITS = frozenset({"and", "or", "xor", "invert"})
 _LOGICAL = frozenset({"logical_and", "logical_or", "logical_not", "py_and", "py_or", "py_not", "to_bool"})
 _TRUTHS = frozenset({"py_and", "py_or", "py_not"})  # operands of these are bools, unless they are known to be numbers
-_ALIKE = frozenset({"add", "sub", "min", "max", "clamp", "where", "and", "or", "xor", "floordiv", "mod"})
+_ALIKE = frozenset({"add", "sub", "min", "max", "clamp", "where", "and", "or", "xor", "floordiv", "truncdiv", "mod"})
 
 _FIXED: dict[type[Term], Type] = {Symbol: INT, Variable: INT, Score: FLOAT, Compare: BOOL, Reduce: BOOL}
 

@@ -55,6 +55,7 @@ def relu(input): return _max(input, 0)
 def softplus(input, beta=1, threshold=20):
     return _softplus(input) if beta == 1 else _softplus(input * beta) / beta
 def logsigmoid(input): return -_softplus(-input)
+def mish(input): return input * _tanh(_softplus(input))
 def gelu(input, approximate="none"):
     return _gelu(input) if approximate == "none" else _gelu_tanh(input)
 
@@ -66,9 +67,10 @@ def mul(input, other): return input * other
 def div(input, other, rounding_mode=None):
     if rounding_mode is None:
         return input / other
-    return input // other if rounding_mode == "floor" else _truncate(input / other)
+    return input // other if rounding_mode == "floor" else _truncdiv(input, other)
 def floor_divide(input, other): return input // other
 def remainder(input, other): return input % other
+def fmod(input, other): return input - _truncdiv(input, other) * other
 def divmod(input, other): return input // other, input % other
 def pow(input, exponent): return input ** exponent
 def lerp(input, end, weight): return input + weight * (end - input)
@@ -161,7 +163,7 @@ def Tensor_int(self): return _to_int(self)
 def Tensor_long(self): return _to_int(self)
 def Tensor_bool(self): return _to_bool(self)
 def Tensor_item(self): return self
-def Tensor_clone(self): return self
+def Tensor_clone(self): return _to_like(self, self)
 def Tensor_contiguous(self): return self
 def Tensor_new_ones(self, size, dtype=None, **options): return _full(size, 1, dtype)
 def Tensor_new_zeros(self, size, dtype=None, **options): return _full(size, 0, dtype)
@@ -214,7 +216,6 @@ _AS_PRODUCT = "a dot product for each pair belongs into q and k: append its vect
 
 # What to write instead of functions that people use, and that have no place in a mod.
 ADVICE: dict[str, str] = {
-    "fmod": "write x % y, the remainder of floor division",
     "floor": "write torch.floor(x)",
     "pow": "write x * x, torch.exp2(y), torch.sqrt(x), or torch.exp(y * torch.log(x))",
     "isin": "compare with each element: any(t[i] == x for i in range(n))",

@@ -55,6 +55,7 @@ class Machine:
         self._rules = rules
         self.given = given or {}
         self.inside = False
+        self.frames: list[Scope] = []  # of the functions that are being read, each called by the one before
         self.scores: list[ScoreLine] = []
         self._place: Span | None = None  # while torch's functions are read from the prelude: where they are called
         self._nameless = False
@@ -322,7 +323,7 @@ def at_its_axes(shape: tuple[int | None, ...], places: Places) -> Places:
     )
 
 
-_WRITTEN_TWICE = ("to_int", "mod", "pow")  # in some cases, which are known when all types are
+_WRITTEN_TWICE = ("to_int", "mod", "pow", "truncdiv")  # in some cases, which are known when all types are
 
 
 def _is_unwritten(terms: Sequence[Term]) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from ..ir import Type
 from ..operators import FLOAT_FUNCTIONS, OPERATORS, WHOLE_FUNCTIONS
+from ..syntax import ast
 from . import nodes
 from .bounds import least
 from .fold import known
@@ -17,6 +19,7 @@ Rule = Callable[[Apply, Type, Sequence[Written]], Written | None]
 
 _INFIX = {"add": "+", "sub": "-", "shl": "<<", "shr": ">>", "and": "&", "or": "|", "xor": "^"}
 _PREFIX = {"neg": "-", "invert": "~"}
+_ONE_ZERO = as_int(nodes.literal(1)), as_int(nodes.literal(0))
 _KEEP_TYPE = (*(name for name in FUNCTIONS if not OPERATORS[name].is_float_function), "clamp")
 
 ON_BITS = frozenset({"and", "or", "xor", "invert", "shl", "shr"})
@@ -46,7 +49,10 @@ def writes_twice(term: Apply, kind: Type | None) -> bool:
         case "mod":
             return FLOAT in (kind, None)
         case "pow":
-            return abs(known(term.args[1]) or 0) in (2, 3, 4)
+            by = known(term.args[1])
+            return abs(by) in (2, 3, 4) if by is not None else _has_factors(known(term.args[0]))
+        case "truncdiv":
+            return kind is not INT or min(map(least, term.args)) < 0
     return False
 
 
@@ -108,19 +114,85 @@ def _float_function(term: Apply, kind: Type, args: Sequence[Written]) -> Written
     return as_float(nodes.call(term.op, args[0].node))
 
 
+def _truncated_quotient(term: Apply, kind: Type, args: Sequence[Written]) -> Written:
+    """A quotient without its fraction; of ints it is exact, at any size."""
+    left, right = (arg.node for arg in args)
+    zero = nodes.literal(0)
+    if kind is FLOAT:
+        quotient = nodes.binary("/", left, right)
+        down, up = (nodes.call("floor", item) for item in (quotient, nodes.unary("-", quotient)))
+        chosen = nodes.choose(nodes.compare((">=",), quotient, zero), as_int(down), as_int(nodes.unary("-", up)))
+        return Written(chosen.node, FLOAT, INT)
+    if min(map(least, term.args)) >= 0:
+        return as_int(nodes.binary("//", left, right))
+    by = known(term.args[1])
+    divisor = nodes.call("abs", right) if by is None else nodes.literal(abs(by))
+    size = nodes.binary("//", nodes.call("abs", left), divisor)
+    apart = nodes.compare(("<",) if by is None or by > 0 else (">=",), left, zero)
+    if by is None:
+        apart = nodes.compare(("!=",), apart, nodes.compare(("<",), right, zero))
+    return nodes.choose(apart, as_int(nodes.unary("-", size)), as_int(size))
+
+
 def _power(term: Apply, kind: Type, args: Sequence[Written]) -> Written | None:
-    """The powers that the language has: of 2, by a small int, roots; of a known positive number by exp and log."""
+    """The powers that the language has: by a small int, roots; of a known number by shifts, factors, exp and log."""
     base, exponent = args
     of, by = known(term.args[0]), known(term.args[1])
     if by is not None:
         return _known_power(by, kind, base)
-    if of == 2 and kind is INT:
-        return as_int(nodes.binary("<<", nodes.literal(1), exponent.node))
-    if of == 2:
-        return as_float(nodes.call("exp2", exponent.node))
-    if of is not None and of > 0:
-        return as_float(nodes.call("exp", nodes.binary("*", exponent.node, nodes.call("log", base.node))))
-    return None
+    if of is None:
+        return None
+    if kind is INT:
+        return _int_power(int(of), exponent, least(term.args[1]))
+    if of <= 0:
+        return None
+    if (twos := _exponent_of_two(of)) is not None:
+        return as_float(nodes.call("exp2", _times(twos, exponent.node)))
+    return as_float(nodes.call("exp", nodes.binary("*", exponent.node, nodes.call("log", base.node))))
+
+
+def _int_power(of: int, exponent: Written, least_exponent: float) -> Written:
+    """An int to the power of an int, as torch has it: an int, and 0 where the exponent is negative."""
+    if of == 0:
+        return nodes.choose(nodes.compare(("==",), exponent.node, nodes.literal(0)), *_ONE_ZERO)
+    if (twos := _exponent_of_two(of)) is not None:
+        return (
+            as_int(nodes.literal(1))
+            if twos == 0
+            else as_int(nodes.binary("<<", nodes.literal(1), _times(twos, exponent.node)))
+        )
+    product: Written | None = None
+    power, bit = of, 1
+    while abs(power) < 2**63 and (product is None or power != 1):  # a factor for each bit of the exponent
+        is_set = nodes.compare(("!=",), nodes.binary("&", exponent.node, nodes.literal(bit)), nodes.literal(0))
+        factor = nodes.choose(is_set, as_int(_signed(power)), _ONE_ZERO[0])
+        product = factor if product is None else as_int(nodes.binary("*", product.node, factor.node))
+        power, bit = power * power, 2 * bit
+    assert product is not None
+    if of == -1 or least_exponent >= 0:
+        return product
+    return nodes.choose(nodes.compare((">=",), exponent.node, nodes.literal(0)), product, _ONE_ZERO[1])
+
+
+def _has_factors(of: int | float | None) -> bool:
+    """Whether a power of this number reads its exponent several times."""
+    return isinstance(of, int) and abs(of) > 1 and _exponent_of_two(of) is None
+
+
+def _exponent_of_two(of: float) -> int | None:
+    """k where a number is 2 ** k."""
+    mantissa, exponent = math.frexp(of)
+    return exponent - 1 if mantissa == 0.5 else None
+
+
+def _times(factor: int, node: ast.Expr) -> ast.Expr:
+    if abs(factor) != 1:
+        return nodes.binary("*", _signed(factor), node)
+    return node if factor == 1 else nodes.unary("-", node)
+
+
+def _signed(value: int) -> ast.Expr:
+    return nodes.literal(value) if value >= 0 else nodes.unary("-", nodes.literal(-value))
 
 
 def _known_power(by: int | float, kind: Type, base: Written) -> Written | None:
@@ -147,4 +219,5 @@ _RULES: dict[str, Rule] = {
     "floordiv": _whole_quotient,
     "mod": _remainder,
     "pow": _power,
+    "truncdiv": _truncated_quotient,
 }

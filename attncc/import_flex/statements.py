@@ -15,7 +15,7 @@ from .branches import either, forget
 from .expressions import binary, truth_of, undecided
 from .fields import init_by_fields, is_made_by_fields, last_word
 from .machine import Machine
-from .terms import Captured
+from .terms import Captured, Term
 from .values import BAD, NOTHING, Class, Function, Instance, Items, Later, Lookup, Module, Scope, Value
 
 MAX_ROUNDS = 64  # of a loop inside a mod, which is written out
@@ -95,6 +95,9 @@ def _augmented(machine: Machine, node: ast.AugAssign, scope: Scope) -> None:
         return
     left = machine.evaluate(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target), scope)
     bind(machine, node.target, binary(machine, node, left, machine.evaluate(node.value, scope), scope), scope)
+    if isinstance(left, Term) and left.varies:  # a tensor is changed where it lies, so under all of its names
+        for frame in machine.frames:
+            frame.names.update({name: scope.names[node.target.id] for name, of in frame.names.items() if of is left})
 
 
 def _function(machine: Machine, node: ast.FunctionDef, scope: Scope) -> None:

@@ -160,7 +160,7 @@ FUNCTIONS = tuple(name for name, item in LANGUAGE.items() if item.function is no
 
 # Python's operators, then the functions that `.attn` has, then conversions. `to_like` takes the dtype of its second.
 OPERATORS = (
-    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg"),
+    *("add", "sub", "mul", "truediv", "floordiv", "truncdiv", "mod", "pow", "neg"),
     *("and", "or", "xor", "invert", "shl", "shr"),
     *("logical_and", "logical_or", "logical_not", "py_and", "py_or", "py_not"),
     *(*FUNCTIONS, "clamp", "where"),

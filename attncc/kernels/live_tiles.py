@@ -10,6 +10,7 @@ from ..problem import Problem
 from ..problem.arrays import environment
 from ..problem.problem import Sequence
 from ..schedule.plan import KernelPlan
+from ..statements import MASK_FLOAT
 from .registry import facts_of
 
 # Where inputs tell at which key a block begins, it is taken to go over so many times fewer than all.
@@ -41,7 +42,7 @@ def most_tiles(plan: KernelPlan, problem: Problem) -> int:
     if _read_inputs(*bounds):
         return keys
     sequence = Sequence.whole(0, problem.rows, problem.keys)
-    uniform = environment(plan.variant, problem, sequence, {}, np.float64)
+    uniform = environment(plan.variant, problem, sequence, {}, MASK_FLOAT)
     each = facts_of(plan).row_heads(problem)
     first = np.arange(0, problem.rows * each, plan.block_q)
     last = np.minimum(first + plan.block_q, problem.rows * each) - 1

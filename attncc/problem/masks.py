@@ -12,13 +12,14 @@ import numpy as np
 from ..diagnostics import AttnccError, Diagnostic
 from ..evaluate import Array, Environment
 from ..ir import MAX_LENGTH, Expr, Variant, reads
-from ..statements import effective_scale
+from ..statements import MASK_FLOAT, effective_scale
 from .arrays import environment, facts
 from .call_arguments import Call
 from .facts import ArrayFacts, Signature
 from .inputs import check_inputs
 from .problem import Problem, Sequence
 from .refusal import refused
+from .values import check_ranges
 
 # The sizes that must be known for a built-in name, and the size that an axis tag tells.
 _SIZES_OF_NAME = {
@@ -48,7 +49,7 @@ class BoundMask:
         reads_scale = _reads_scale(self.variant)
         for b in range(self.batch):
             sequence = Sequence.whole(b, self.problem.q_len, self.problem.kv_len)
-            bare = environment(self.variant, self.problem, sequence, self.inputs, np.float64)
+            bare = environment(self.variant, self.problem, sequence, self.inputs, MASK_FLOAT)
             bare = bare.with_symbols(**{name: bare.symbols[name][: self.heads] for name in ("h", "kv_h")})
             scale = effective_scale(self.variant, bare, None) if reads_scale else None
             yield bare if scale is None else bare.with_symbols(scale=scale)
@@ -73,7 +74,9 @@ def bind_mask(
     problem = _mask_problem(q_len, kv_len, known)
     nothing = ArrayFacts((), (), "float64")
     call = Call(nothing, nothing, nothing, tuple((name, facts(name, value)) for name, value in inputs.items()))
-    check_inputs(Signature(variant), call, problem, needed)
+    signature = Signature(variant)
+    check_inputs(signature, call, problem, needed)
+    check_ranges(signature, {name: value for name, value in inputs.items() if isinstance(value, int)})
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     batch = problem.batch if "b" in needed else 1
     heads = problem.num_heads if needed & {"h", "kv_h"} else 1
@@ -95,7 +98,9 @@ def _known_size(variant: Variant, name: str, given: int | None, inputs: Mapping[
     if given is not None:
         return given
     for declared in variant.inputs:
-        shape: tuple[int, ...] = np.shape(inputs.get(declared.name, ()))
+        array = inputs.get(declared.name)
+        missing = (0,) * len(declared.axes)  # or no array: `check_inputs` says so
+        shape: tuple[int, ...] = array.shape if isinstance(array, np.ndarray) else missing
         for axis, length in zip(declared.axes, shape, strict=False):
             if _SIZE_OF_TAG.get(axis.tag or "") == name:
                 return length
@@ -106,7 +111,7 @@ def size_of(name: str, value: Any) -> int:
     """A length or another size as an int. AttnccError A615 for what can't be one."""
     least = 1 if name in _NEVER_ZERO else 0
     try:
-        size = index(value)
+        size = -1 if isinstance(value, bool) else index(value)
     except TypeError:
         size = -1
     if not least <= size <= MAX_LENGTH:

@@ -38,8 +38,7 @@ def check_values(
     """
     if isinstance(q_offset, int):
         check_offset(q_offset)
-    for name, value in scalars.items():
-        _check_range(signature.inputs[name], value)
+    check_ranges(signature, scalars)
     if scale is not None and not _is_finite(scale):
         raise refused("A619", "`scale` can't be used", expected="a finite number, or None", came=repr(scale))
     rate = _known_rate(signature, scalars)
@@ -73,6 +72,12 @@ def saturated(value: float) -> float:
         return float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+
+
+def check_ranges(signature: Signature, scalars: Mapping[str, int | float | bool]) -> None:
+    """AttnccError A610 for the first number that its input's type can't hold."""
+    for name, value in scalars.items():
+        _check_range(signature.inputs[name], value)
 
 
 def _check_range(declared: Input, value: float) -> None:

@@ -358,10 +358,14 @@ def _by_zero(node: ast.Binary, report: Report) -> None:
 
 
 def _clamp(x: Expr, low: Expr, high: Expr, *, span: Span) -> Expr:
-    """min(max(x, low), high). On floats as choices, so that the derivative at a bound is that of x."""
+    """min(max(x, low), high). On floats as choices, so that the derivative at a bound is that of x; NaN becomes `low`,
+    as `max` has it, and a `low` that is NaN bounds nothing."""
     if x.type is Type.INT:
         return apply("min", apply("max", x, low, span=span), high, span=span)
     ordered = isinstance(low, ir.Const) and isinstance(high, ir.Const) and low.value <= high.value
     floor = low if ordered else apply("min", low, high, span=span)
-    raised = apply("select", apply("lt", x, low, span=span), floor, x, span=span)
+    above = apply("ge", x, low, span=span)
+    if not isinstance(low, ir.Const):
+        above = apply("or", above, apply("ne", low, low, span=span), span=span)
+    raised = apply("select", above, x, floor, span=span)
     return apply("select", apply("gt", x, high, span=span), high, raised, span=span)

@@ -76,6 +76,7 @@ static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T>
 static T __ldg(const T* address) { return *address; }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
 template <class T>
 static T __ldcs(const T* address) { return *address; }
 template <class T>

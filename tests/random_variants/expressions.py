@@ -1,4 +1,4 @@
-"""Random expressions as text: ints, floats of about 1, and conditions that rounding doesn't decide."""
+"""Random expressions as text: ints, floats of about 1, conditions that rounding doesn't decide, or decides alike."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ class Expressions:
     floats: list[str]  # names of lets
     ints: list[str]
     reads_score: bool = False  # whether floats may
+    of_masks: bool = False  # whether conditions are those of keep lines, which round as f32 does everywhere
 
     # ---------------------------------------------------------------- ints
 
@@ -84,8 +85,7 @@ class Expressions:
         reads = [item for item in self.inputs if item.dtype in ("i32", "i64")]
         if depth > 0 and self.random.random() < 0.6:
             a, b = self.integer(depth - 1), self.integer(depth - 1)
-            form = self.random.choice(("({} + {})", "({} - {})", "min({}, {})", "({} // 3 + {})", "({} % 7 + {})"))
-            return form.format(a, b)
+            return self.random.choice(_INTS).format(a, b)
         if reads and depth > 0 and self.random.random() < 0.5:
             return self.read(self.random.choice(reads))
         return self.random.choice(("q_idx", "kv_idx", "q_pos", "h", "kv_h", "b", "5", "kv_len", *self.ints))
@@ -123,6 +123,7 @@ class Expressions:
             return form.format(self.condition(depth - 1), self.condition(depth - 1))
         forms: tuple[Callable[[], str], ...] = (
             self._distance, self._distance, self._remainder, self._of_tensor, self._of_tensor, self._of_blocks,
+            self._slanted,
         )  # fmt: skip
         return self.random.choice(forms)()
 
@@ -149,6 +150,17 @@ class Expressions:
         n = self.random.choice((4, 8, 16))
         return self.random.choice((f"q_idx // {n} >= kv_idx // {n}", f"(q_idx // {n} + kv_idx // {n}) % 3 != 0"))
 
+    def _slanted(self) -> str:
+        """Floats, of which many are equal where nothing is rounded."""
+        if not self.of_masks:
+            return self._distance()
+        slope, shift, step = (
+            self.random.choice(each) for each in (("0.1", "0.3", "0.7"), ("0.2", "3.3"), ("0.1", "0.9"))
+        )
+        return self.random.choice(
+            (f"kv_idx * {step} <= q_idx * {slope} + {shift}", f"abs(q_pos * {slope} - kv_idx * {step}) > 0.6")
+        )
+
     def _of_tensor(self) -> str:
         """Floats are compared with what they never are."""
         if not self.inputs:
@@ -170,6 +182,11 @@ class Expressions:
         return f"{of_query} {self.random.choice(('==', '==', '>='))} {of_key}"
 
 
+_INTS = (
+    "({} + {})", "({} - {})", "min({}, {})", "({} // 3 + {})", "({} % 7 + {})", "({} & {})", "({} ^ ({} | 5))",
+    "(~{} - {})", "({} // -3 + {})", "({} % -5 - {})", "(({} << 2) - {})", "(({} >> 1) + {})", "max({}, {})",
+    "(abs({}) - sign({}))",
+)  # fmt: skip
 _BINARY = (
     "({} + {})", "({} - {})", "({} * {})", "min({}, {})", "max({}, {})", "({} / (1.5 + abs({})))", "({} + {}) * 0.5",
 )  # fmt: skip

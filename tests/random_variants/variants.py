@@ -54,8 +54,10 @@ def _dtype_of(lines: list[str], name: str) -> str:
 
 
 def _masks(expressions: Expressions) -> Iterator[str]:
+    expressions.of_masks = True
     for _ in range(expressions.random.choice((0, 1, 1, 2, 3))):
         yield f"keep if {expressions.condition(2)}"
+    expressions.of_masks = False
 
 
 def _score_lines(expressions: Expressions) -> Iterator[str]:

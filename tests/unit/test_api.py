@@ -117,6 +117,11 @@ def test_mask_tile_map_and_reference_agree() -> None:
     assert np.allclose(lse, np.log(prob.sum(-1)))
 
 
+def test_a_tile_map_of_no_sequences() -> None:
+    kinds = attncc.parse("documents").tile_map(20, 33, 8, 8, doc=np.zeros((0, 33), np.int32))
+    assert kinds.shape == (0, 1, 3, 5)
+
+
 def test_a_tile_map_of_full_attention_and_of_heads() -> None:
     assert np.array_equal(attncc.parse(TWO, variant="one").tile_map(5, 9, 4, 4), np.full((1, 1, 2, 3), 2))
     headwise = attncc.parse("attn 1\nvariant headwise {\n keep if q_pos - kv_idx >= h }\n")
@@ -287,6 +292,10 @@ def test_fp64_is_compiled_for_no_gpu() -> None:
         ({"dtype": "torch.bfloat16"}, r"A410.*\n.*`bf16`"),
         ({"arch": 80}, "A513.*80"),
         ({"arch": "H100"}, r"A513(.|\n)*`sm_90a`"),
+        ({"arch": {"sm_80"}}, "A513.*sm_80"),
+        ({"arch": [None]}, "A513.*None"),
+        ({"allow_imports": None}, "A518.*`allow_imports`"),
+        ({"allow_imports": ["masks", 3]}, "A518.*`allow_imports`"),
         ({"schedule": "fast"}, "A518.*`schedule`"),
         ({"spec": ""}, "A511.*empty"),
         ({"spec": None}, "A511.*NoneType"),

@@ -122,6 +122,14 @@ def test_a_score_is_divided_by_a_shared_value_once() -> None:
     assert body(printed.score) == ["return ctx.cap * tanh_branchless(score * ctx.inverse_cap);"]
 
 
+def test_products_in_masks_are_rounded_before_they_are_added_to() -> None:
+    """As NumPy does it. In scores a product may fuse with a sum, whose rounding decides nothing."""
+    assert kept("kv_idx * 0.5 + kv_idx * 0.2 < 9.0").count("__fmul_rn(") == 2
+    printed = code("let slant = 0.7 * kv_idx\nscore = score + 3.0 * kv_idx\nkeep if q_idx + slant < 9.0")
+    assert "__fmul_rn" not in printed.score.replace("__fmul_rn(0.7f", "") and "0.7f" in printed.keep
+    assert "__fmul_rn(0.7f" in printed.keep
+
+
 def test_other_divisions_are_exact() -> None:
     """`7 / 7 == 1` must hold in a mask."""
     printed = code("input period: f32\nkeep if kv_idx / period == 1.0")

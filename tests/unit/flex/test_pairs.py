@@ -76,6 +76,13 @@ MORE: dict[str, Any] = {
     "truncated quotients": lambda b, h, q_idx, kv_idx: (
         torch.div(q_idx - kv_idx, -3, rounding_mode="trunc") > torch.fmod(q_idx - kv_idx, 5)
     ),
+    "powers of ints": lambda b, h, q_idx, kv_idx: (
+        ((q_idx - kv_idx) % 3**h == 0) | (5 ** (q_idx - 9) == kv_idx) | (TABLE[b, h, 3 ** (h % 3)] == kv_idx % 9)
+    ),
+    "signs": lambda b, h, q_idx, kv_idx: (-1) ** (q_idx - kv_idx) * (kv_idx - 4) + 0 ** (q_idx % 3) > 0,
+    "remainders below an int": lambda b, h, q_idx, kv_idx: (1 - (q_idx / 4) % 1.5).int() == kv_idx % 2,
+    "remainders by negative ints": lambda b, h, q_idx, kv_idx: TABLE[b, h, -2 - (q_idx % -3)] > kv_idx % 9,
+    "ints filled with floats": lambda b, h, q_idx, kv_idx: q_idx.masked_fill(q_idx > kv_idx, 2.7) == 2,
     "views": lambda b, h, q_idx, kv_idx: TABLE.view(-1)[q_idx + kv_idx] > TABLE[0].T[q_idx, h],
     "bounds of tensors": lambda b, h, q_idx, kv_idx: torch.clamp(q_idx, TABLE[b, h, 0], TABLE[b, h, 1] + 9) > kv_idx,
     "negative numbers": lambda b, h, q_idx, kv_idx: TABLE[b, -1, q_idx] > TABLE[-2, h, kv_idx - 24],

@@ -109,3 +109,24 @@ def test_several_errors_of_one_mod(lines) -> None:  # noqa: F811
             return (x > q_idx) & table[kv_idx:]
         """
     assert codes(lines, python) == ["A703", "A704", "A703", "A707"]
+
+
+def test_a_tensor_is_changed_under_all_of_its_names(lines) -> None:  # noqa: F811
+    """As torch does it: `x += y` writes into the tensor that x names."""
+    python = """
+        from torch.nn.attention.flex_attention import and_masks
+
+        def shifted(b, h, q_idx, kv_idx):
+            kv_idx -= 4
+            return q_idx >= kv_idx
+
+        def mod(b, h, q_idx, kv_idx):
+            k = kv_idx
+            kept = k.clone()
+            k //= 3
+            return (q_idx >= kv_idx) & (kept > 2)
+
+        both = and_masks(shifted, lambda b, h, q_idx, kv_idx: kv_idx != 2)
+        """
+    assert lines(python) == ["let kept = kv_idx", "let k = kv_idx // 3", "keep if q_idx >= k", "keep if kept > 2"]
+    assert lines(python, "both") == ["let kv_idx_ = kv_idx - 4", "keep if q_idx >= kv_idx_", "keep if kv_idx_ != 2"]

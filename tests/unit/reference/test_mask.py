@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import attncc
 from attncc.diagnostics import AttnccError
 from attncc.ir import Keep, Variant, apply, const, symbol
 from attncc.reference import mask
@@ -85,5 +86,32 @@ def test_bad_inputs_are_refused(code, given) -> None:
 def test_bad_sizes_are_refused(sizes, code) -> None:
     with pytest.raises(AttnccError, match=code):
         mask(BY_KEY_HEAD, 4, 4, **sizes)
-    with pytest.raises(AttnccError, match="A615"):
-        mask(CAUSAL, -1, 4)
+    for length in (-1, True, 4.0):
+        with pytest.raises(AttnccError, match="A615"):
+            mask(CAUSAL, length, 4)
+
+
+def test_numbers_beyond_their_type_are_refused() -> None:
+    prefix = attncc.parse("attn 1\nvariant prefix {\n    input length: i64\n    keep if kv_idx < length\n}\n")
+    for wide in (2**63, -(2**70)):
+        with pytest.raises(AttnccError, match=r"A610.*`length`"):
+            prefix.mask(4, 4, length=wide)
+    assert prefix.mask(4, 4, length=2).sum() == 8
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+def test_floats_of_masks_are_f32(dtype: str) -> None:
+    """fp64 sees differences between floats that are equal in f32, which kernels compute masks in."""
+    text = "attn 1\nvariant slanted {\n    input share: f32[head]\n    keep if kv_idx / 10 >= 0.1 * q_idx\n"
+    text += "    keep if kv_idx <= q_idx + 3 or share[h] * 0.1 <= 0.3\n}\n"
+    variant, share = attncc.parse(text), np.asarray([3, 4], np.float32)
+    kept = variant.mask(40, 40, share=share)
+    q_idx, kv_idx = (place.astype(np.float32) for place in np.ogrid[:40, :40])
+    by_distance = kv_idx / np.float32(10) >= np.float32(0.1) * q_idx
+    expected = [by_distance, by_distance & (kv_idx <= q_idx + 3)]
+    assert (kept == np.asarray(expected)[None]).all()
+    kinds = variant.tile_map(40, 40, 8, 8, share=share)
+    assert not kept.reshape(2, 5, 8, 5, 8).any(axis=(2, 4))[(kinds == 0)[0]].any()
+    q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 40, 16)).astype({"fp32": "f4", "fp64": "f8"}[dtype])
+    out = attncc.compile(text, dtype=dtype, head_dim=16)(q, k, v, share=share)
+    np.testing.assert_allclose(out, variant.reference(q, k, v, share=share)[0], atol=1e-5)

@@ -167,6 +167,9 @@ def test_nested_tensors_are_refused(layout: Any, grad: bool) -> None:
     nested = torch.nested.nested_tensor(parts, layout=layout, requires_grad=grad).transpose(1, 2)
     with pytest.raises(AttnccError, match=r"A650.*\n.*\n.*nested"):
         attention(nested, nested, nested)
+    q = torch.zeros(2, 2, 5, 16).numpy()
+    with pytest.raises(AttnccError, match="A654"):
+        attention(q, nested, q)
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e5m2, torch.float8_e4m3fnuz])

@@ -91,6 +91,14 @@ def test_clamp_of_floats(x: float, bounds: tuple[float, float], declared: str) -
     inputs = {"low": np.asarray(low), "high": np.asarray(high)}
     assert evaluate(expr, Environment({"score": x}, inputs)) == min(max(x, low), high)
     assert "min(max(score" not in show(expr), "the derivative at a bound is that of x"
+    of_nan = evaluate(expr, Environment({"score": np.nan}, inputs))
+    assert of_nan == min(low, high), "as `max` has it, NaN becomes the bound"
+
+
+@pytest.mark.parametrize("x", [-3.0, 9.0])
+def test_clamp_by_a_bound_that_is_nan(x: float) -> None:
+    expr = scored("clamp(score, low, 5.0)", "input low: f32")
+    assert evaluate(expr, Environment({"score": x}, {"low": np.asarray(np.nan)})) == min(x, 5.0)
 
 
 def test_clamp_of_ints_keeps_its_bounds_visible() -> None:

@@ -11,7 +11,7 @@ def helper(x: Tensor, y: Tensor):
 def score(score, b, h, q_idx, kv_idx):
     dropped = score * torch.bernoulli(torch.tensor(0.9))
     total = torch.cumsum(score, 0)
-    rounded = score.fmod(2)
+    rounded = score.logit()
     shaped = q_idx.reshape(1)
     missing = helper(q_idx)
     many = helper(q_idx, kv_idx, h)
