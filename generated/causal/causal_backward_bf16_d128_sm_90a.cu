@@ -5,32 +5,32 @@
 //    55  sizes
 //    79  leaf code: element.cuh 81, math.cuh 85, bf16.cuh 133, recompute_softmax.cuh 152, replay_all.cuh 168,
 //        barrier.cuh 175, grid.cuh 234, key_grid.cuh 307, kv_blocks.cuh 317, tile_kind.cuh 353, query_tiles.cuh 357,
-//        backward_pipeline.cuh 433, blocks_late.cuh 615, factors_are_one.cuh 652, finished.cuh 659, layout.cuh 679,
-//        learns_nothing.cuh 700, add_vector.cuh 715, output.cuh 723, dq_semaphore.cuh 794, row_blocks.cuh 869,
-//        rotation.cuh 881, words.cuh 891, statistics_split_bf16.cuh 909, tiles_1d.cuh 961, tma.cuh 985,
-//        tma_1d.cuh 1014, cluster_of_two.cuh 1031, transposed.cuh 1146, warpgroup.cuh 1195, wgmma.cuh 1230
-//  1315  causal: Params 1317, Context 1335, make_context 1343, Row 1348, make_row 1352, keep 1361, ScoreGradient 1368,
-//        QBounds 1374, q_bounds 1378
-//  1393  what the warpgroups share
-//  1436  the producer
-//  1683  consumers of keys
-//  1685  pairs of keys and queries: probs_kept.cuh 1687
-//  1907  products of the consumers of keys
-//  2180    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2230    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2240    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2247    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2289    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2296    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2301    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
-//  2305    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2324    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2390  dQ
-//  2461    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2525  the kernel
-//  2541    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
-//  2545    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2550    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//        backward_pipeline.cuh 433, blocks_late.cuh 615, all_add.cuh 652, factors_are_one.cuh 661, finished.cuh 668,
+//        layout.cuh 688, learns_nothing.cuh 709, add_vector.cuh 724, output.cuh 732, dq_semaphore.cuh 803,
+//        row_blocks.cuh 878, rotation.cuh 890, words.cuh 900, statistics_split_bf16.cuh 918, tiles_1d.cuh 970,
+//        tma.cuh 994, tma_1d.cuh 1023, cluster_of_two.cuh 1040, transposed.cuh 1155, warpgroup.cuh 1204, wgmma.cuh 1239
+//  1324  causal: Params 1326, Context 1344, make_context 1352, Row 1357, make_row 1361, keep 1370, ScoreGradient 1377,
+//        QBounds 1383, q_bounds 1387
+//  1402  what the warpgroups share
+//  1445  the producer
+//  1693  consumers of keys
+//  1695  pairs of keys and queries: probs_kept.cuh 1697
+//  1917  products of the consumers of keys
+//  2190    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2240    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2250    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2257    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2299    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2306    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2311    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
+//  2315    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2334    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2400  dQ
+//  2472    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2542  the kernel
+//  2558    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
+//  2562    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2567    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -433,7 +433,7 @@ private:
 // ---- backward_pipeline.cuh
 /// What the producer tells of a stage of queries.
 struct QueryTileInfo {
-    int row_block;  // the first of the tile, see row_blocks.cuh
+    int place;  // of the tile's dQ, see `FirstStores`
     QueryTile tile;
 };
 
@@ -557,14 +557,14 @@ template <int KEY_STAGES, int STAGES, int KEY_SHARES, int KEY_BARRIERS, int RANG
     // A stage of queries has tile info twice, for its even and odd turns: who adds to dQ reads one when the next may be there already.
     DEVICE void write(int stage, unsigned turn, const QueryTileInfo& info) const {
         const unsigned address = query_tile_info_at(stage, turn);
-        put_pair(address, info.row_block, info.tile.word);
+        put_pair(address, info.place, info.tile.word);
         put_pair(address + 8, info.tile.head, info.tile.ends_head);
     }
 
     /// By a whole warp. The lane that reads is the one that `warp_arrive` lets arrive at the stage's empty barrier.
     DEVICE QueryTileInfo query_tile_info(int stage, unsigned turn) const {
         QueryTileInfo info;
-        take_pair(query_tile_info_at(stage, turn), info.row_block, info.tile.word);
+        take_pair(query_tile_info_at(stage, turn), info.place, info.tile.word);
         return info;
     }
 
@@ -647,6 +647,15 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1> {
     }
 
     DEVICE void answer(int) const { Base::wait_for_ranges(); }
+};
+
+// ---- all_add.cuh
+/// Where the sum of dQ begins with zeros: all add. The interface is that of first_stores.cuh.
+struct FirstStores {
+    template <class Params> static DEVICE int place(const Params&, int row_block) { return row_block; }
+    static DEVICE int row_block(int place) { return place; }
+
+    template <class Params> DEVICE bool stores(const Params&, int) { return false; }
 };
 
 // ---- factors_are_one.cuh
@@ -1353,7 +1362,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 1357 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1366 "causal_backward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1361,7 +1370,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 1365 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1374 "causal_backward_bf16_d128_sm_90a.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -1538,11 +1547,11 @@ struct TileLoader {
         return (int)first_row_block(params, work, tile.head) + tile.slot() / ROW_BLOCK;
     }
 
-    /// Queries of a tile, to a stage that is free. By the elected lane.
-    DEVICE void load_queries(const KeyWork& work, const QueryTile& tile, int row_block) const {
+    /// Queries of a tile, to a stage that is free. By the elected lane. `place`: what the dQ consumer is told, see `FirstStores`.
+    DEVICE void load_queries(const KeyWork& work, const QueryTile& tile, int row_block, int place) const {
         const unsigned full = shared.queries_full(queries.stage);
         const bool others = params.cu_seqlens_q != nullptr && tile.slot() + BLOCK_Q > work.q_len;
-        shared.write(queries.stage, queries.parity ^ 1, {row_block, {tile.head, tile.word | (others ? QueryTile::SHARED : 0), tile.ends_head}});
+        shared.write(queries.stage, queries.parity ^ 1, {place, {tile.head, tile.word | (others ? QueryTile::SHARED : 0), tile.ends_head}});
         barrier_arrive_expecting(full, Shared::QUERY_BYTES);
         Cluster::load_panels<QTile, QOrder>(shared.queries(queries.stage), q_map, full, first_query(work, tile),
                                           coordinate(tile.head, params.q_stride_head),
@@ -1607,7 +1616,8 @@ struct Producer : TileLoader {
         barrier_wait(shared.queries_empty(queries.stage), queries.parity);
         if (!elected()) return;
         const KeyWork work = shared.work(keys.stage);
-        TileLoader::load_queries(work, tile, row_block(work, tile));
+        const int row_block = this->row_block(work, tile);
+        TileLoader::load_queries(work, tile, row_block, FirstStores::place(params, row_block));
     }
 
     DEVICE void load_douts(const QueryTile& tile) {
@@ -2453,9 +2463,10 @@ struct DqConsumer {
         if (params.dq_semaphore != nullptr) semaphore.take_turn(row_block);
     }
 
-    /// Columns from `column` on. What a consumer has skipped, it hasn't written.
-    DEVICE void add(const QueryTileInfo& info, int column) {
+    /// Columns from `column` on. What a consumer has skipped, it hasn't written. `first_stores`: of the tile, where sums have no order.
+    DEVICE void add(const QueryTileInfo& info, FirstStores& first_stores, int column) {
         DqColumns dq;
+        const int row_block = FirstStores::row_block(info.place);
         const unsigned long long dscores = descriptor(shared.dscores(queries.stage), 16);
         const unsigned long long k = descriptor(keys_at + column / 64 * KTile::panel(8), BLOCK_KV * 128);
         // FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
@@ -2465,7 +2476,7 @@ struct DqConsumer {
             start<0, 0>(dq, dscores, k);
         else
             start<1, 1>(dq, dscores, k);
-        if (column == 0) take_turn(info.row_block);
+        if (column == 0) take_turn(row_block);
         if (in_cluster()) {
             barrier_wait(shared.others_full(queries.stage), queries.parity);
             start<0, KEY_SHARES - 1, true>(dq, descriptor(shared.other_dscores(queries.stage), 16),
@@ -2476,8 +2487,13 @@ struct DqConsumer {
         if (factor != 1)
             UNROLL for (int i = 0; i < DQ_COLUMNS / 2; ++i) dq[0][i / 4][i % 4] *= factor;
         const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
-        float* sum = params.dq_sum + (info.row_block + warp) * (long long)(ROW_BLOCK * PADDED_HEAD_DIM) + column * ROW_BLOCK + lane * 4;
-        UNROLL for (int n = 0; n < DQ_COLUMNS / 8; ++n) add_four(sum + n * 128, dq[0][n]);
+        float* sum = params.dq_sum + (row_block + warp) * (long long)(ROW_BLOCK * PADDED_HEAD_DIM) + column * ROW_BLOCK + lane * 4;
+        if (first_stores.stores(params, info.place)) {
+            UNROLL for (int n = 0; n < DQ_COLUMNS / 8; ++n)
+                *(float4*)(sum + n * 128) = float4{dq[0][n][0], dq[0][n][1], dq[0][n][2], dq[0][n][3]};
+        } else {
+            UNROLL for (int n = 0; n < DQ_COLUMNS / 8; ++n) add_four(sum + n * 128, dq[0][n]);
+        }
     }
 
     DEVICE void work_on() {
@@ -2492,8 +2508,9 @@ struct DqConsumer {
             if (params.dq_sum == nullptr) {  // another kernel makes dQ
                 warp_arrive(shared.dscores_empty(queries.stage));
             } else {
+                FirstStores first_stores;
 #pragma unroll (IN_CLUSTER ? 1 : PADDED_HEAD_DIM / DQ_COLUMNS)
-                for (int column = first_column(); column < end_column(); column += DQ_COLUMNS) add(info, column);
+                for (int column = first_column(); column < end_column(); column += DQ_COLUMNS) add(info, first_stores, column);
             }
             queries.advance();
             if (info.tile.last()) return;

@@ -2,10 +2,10 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    15  leaf code: element.cuh 15, math.cuh 19, bf16.cuh 37, add_scalar.cuh 51, finished_before.cuh 59, output.cuh 64,
-//        grid.cuh 132, row_blocks.cuh 179, tiles_1d.cuh 202
-//   225  parameters
-//   236  the kernel
+//    15  leaf code: element.cuh 15, math.cuh 19, bf16.cuh 37, add_scalar.cuh 51, finished_before.cuh 59,
+//        all_stored.cuh 64, output.cuh 69, grid.cuh 137, row_blocks.cuh 184, tiles_1d.cuh 207
+//   230  parameters
+//   241  the kernel
 
 #define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
@@ -60,6 +60,11 @@ DEVICE void load_fragment(const float* tile, float (&x)[2][4]) {
 // A kernel that begins when the one ahead of it is done. See finished.cuh for the other way.
 
 template <class Params> DEVICE void wait_for_heads(const Params&, int, int) {}
+
+// ---- all_stored.cuh
+// A sum that began with zeros.
+
+template <class Params> DEVICE bool has_sum(const Params&, int) { return true; }
 
 // ---- output.cuh
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Columns
@@ -241,11 +246,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS) dq_sum(cons
         if (index >= blocks) break;
         const Work work = find_row_block(params, index);
         const int q_first = Order::position(work.q_block * ROW_BLOCK);
+        const bool summed = has_sum(params, index);
         float dq[1][2 * COLUMN_BLOCKS][4];
         UNROLL for (int column = 0; column < COLUMN_BLOCKS; ++column) {
             float tile[2][4];
             load_fragment(params.dq_sum + ((long long)index * COLUMN_BLOCKS + column) * 256, tile);
-            UNROLL for (int i = 0; i < 8; ++i) dq[0][2 * column + i / 4][i % 4] = tile[i / 4][i % 4];
+            UNROLL for (int i = 0; i < 8; ++i) dq[0][2 * column + i / 4][i % 4] = summed ? tile[i / 4][i % 4] : 0;
         }
         const float scales[1][2] = {{params.factor, params.factor}};
         auto* target = params.dq + work.batch_index * params.dq_stride_batch + work.head * params.dq_stride_head +

@@ -2,10 +2,10 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    15  leaf code: element.cuh 15, math.cuh 19, bf16.cuh 37, add_vector.cuh 51, finished.cuh 62, output.cuh 96,
-//        grid.cuh 164, row_blocks.cuh 211, tiles_1d.cuh 234
-//   257  parameters
-//   268  the kernel
+//    15  leaf code: element.cuh 15, math.cuh 19, bf16.cuh 37, add_vector.cuh 51, finished.cuh 62, grid.cuh 96,
+//        row_blocks.cuh 143, first_stored.cuh 166, output.cuh 174, tiles_1d.cuh 242
+//   265  parameters
+//   276  the kernel
 
 #define DEVICE __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
@@ -93,74 +93,6 @@ template <class Params> DEVICE void wait_for_heads(const Params& params, int fir
     __syncthreads();
 }
 
-// ---- output.cuh
-/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Columns
-/// of 16 bits go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at
-/// once. In fp32 the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
-struct ColumnsInPairs {
-    template <class Stored> static DEVICE int first(int lane) {
-        return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
-    }
-
-    /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
-    template <class Stored>
-    static DEVICE void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
-        if constexpr (Stored::WORDS == 1) {
-            const bool odd = lane % 2;
-            unsigned low[1], high[1];
-            Stored::words(low, x[0][0], x[0][1]);
-            Stored::words(high, x[1][0], x[1][1]);
-            const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
-            const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
-            if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
-        } else {
-            UNROLL for (int half = 0; half < 2; ++half) {
-                unsigned packed[2];
-                Stored::words(packed, x[half][0], x[half][1]);
-                if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
-            }
-        }
-    }
-};
-
-/// Where a tile's rows go: slot i to row `Order::offset(i)` from `target` on, if below `rows`. Strides are of elements.
-template <class Element, class Order> struct RowPlaces {
-    Element* target;
-    long long stride;
-    int rows;
-
-    DEVICE bool holds(int slot) const { return Order::offset(slot) < rows; }
-    DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
-};
-
-/// Stores the warp's rows, M_TILES * 16 slots from `slot` on, where `places` says (multiples of 16 bytes); of their
-/// columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. All lanes must call.
-template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
-DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
-                       const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
-    const int column = Columns::template first<Stored>(lane);
-    UNROLL for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
-        const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
-        // Opaque, or they would be computed anew for each fragment.
-        auto* address = places.target + opaque_long(places.offset(row) + column);
-        const bool exists = places.holds(row);
-        UNROLL for (int d = 0; d < D_TILES; d += 2) {
-            float x[2][2];
-            UNROLL for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
-            const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
-            Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
-        }
-    }
-}
-
-/// Stores the warp's rows of a tile whose row 0 goes to `target`.
-template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-DEVICE void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                       const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
-                       int lane = threadIdx.x % 32) {
-    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
-}
-
 // ---- grid.cuh
 /// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
 struct Work {
@@ -231,6 +163,82 @@ template <class Params> DEVICE int all_row_blocks(const Params& params) {
     return (params.cu_seqlens_q == nullptr ? params.batch : 1) * params.num_heads * params.row_blocks;
 }
 
+// ---- first_stored.cuh
+// A sum whose first part was stored, see first_stores.cuh.
+
+/// Whether anything was stored of a row block, as of all in its tile. All others are 0, whatever memory holds.
+template <class Params> DEVICE bool has_sum(const Params& params, int row_block) {
+    return params.dq_stored == nullptr || params.dq_stored[row_block / ALIGNED_BLOCKS] != 0;
+}
+
+// ---- output.cuh
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Columns
+/// of 16 bits go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at
+/// once. In fp32 the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+struct ColumnsInPairs {
+    template <class Stored> static DEVICE int first(int lane) {
+        return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
+    }
+
+    /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
+    template <class Stored>
+    static DEVICE void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+        if constexpr (Stored::WORDS == 1) {
+            const bool odd = lane % 2;
+            unsigned low[1], high[1];
+            Stored::words(low, x[0][0], x[0][1]);
+            Stored::words(high, x[1][0], x[1][1]);
+            const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
+            const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
+            if (columns > 0) *(uint2*)target = make_uint2(packed[0], packed[1]);
+        } else {
+            UNROLL for (int half = 0; half < 2; ++half) {
+                unsigned packed[2];
+                Stored::words(packed, x[half][0], x[half][1]);
+                if (columns > 8 * half) *(uint2*)(target + 8 * half) = make_uint2(packed[0], packed[1]);
+            }
+        }
+    }
+};
+
+/// Where a tile's rows go: slot i to row `Order::offset(i)` from `target` on, if below `rows`. Strides are of elements.
+template <class Element, class Order> struct RowPlaces {
+    Element* target;
+    long long stride;
+    int rows;
+
+    DEVICE bool holds(int slot) const { return Order::offset(slot) < rows; }
+    DEVICE long long offset(int slot) const { return Order::offset(slot) * stride; }
+};
+
+/// Stores the warp's rows, M_TILES * 16 slots from `slot` on, where `places` says (multiples of 16 bytes); of their
+/// columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. All lanes must call.
+template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
+DEVICE void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                       const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+    const int column = Columns::template first<Stored>(lane);
+    UNROLL for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
+        // Opaque, or they would be computed anew for each fragment.
+        auto* address = places.target + opaque_long(places.offset(row) + column);
+        const bool exists = places.holds(row);
+        UNROLL for (int d = 0; d < D_TILES; d += 2) {
+            float x[2][2];
+            UNROLL for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
+            Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
+        }
+    }
+}
+
+/// Stores the warp's rows of a tile whose row 0 goes to `target`.
+template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
+DEVICE void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                       const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
+                       int lane = threadIdx.x % 32) {
+    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
+}
+
 // ---- tiles_1d.cuh
 /// Where the rows (or keys) of a tile stand: SIZE positions in a row (1-D). The tiles of a sequence, laid out one after
 /// the other, are its slots; here slots are positions. See tiles_2d.cuh for tiles of a grid.
@@ -257,7 +265,7 @@ constexpr int MIN_BLOCKS = HEAD_DIM > 192 ? 1 : 0;
 struct Params {
     const float *dq_sum;
     bf16 *dq;
-    const int *cu_seqlens_q, *finished;
+    const int *cu_seqlens_q, *finished, *dq_stored;
     long long dq_stride_batch, dq_stride_head, dq_stride_row;
     int batch, num_heads, q_len, row_blocks, group, dq_consumer_warps;
     float factor;
@@ -273,11 +281,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, MIN_BLOCKS) dq_sum(cons
         if (index >= blocks) break;
         const Work work = find_row_block(params, index);
         const int q_first = Order::position(work.q_block * ROW_BLOCK);
+        const bool summed = has_sum(params, index);
         float dq[1][2 * COLUMN_BLOCKS][4];
         UNROLL for (int column = 0; column < COLUMN_BLOCKS; ++column) {
             float tile[2][4];
             load_fragment(params.dq_sum + ((long long)index * COLUMN_BLOCKS + column) * 256, tile);
-            UNROLL for (int i = 0; i < 8; ++i) dq[0][2 * column + i / 4][i % 4] = tile[i / 4][i % 4];
+            UNROLL for (int i = 0; i < 8; ++i) dq[0][2 * column + i / 4][i % 4] = summed ? tile[i / 4][i % 4] : 0;
         }
         const float scales[1][2] = {{params.factor, params.factor}};
         auto* target = params.dq + work.batch_index * params.dq_stride_batch + work.head * params.dq_stride_head +

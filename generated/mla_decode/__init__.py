@@ -13,8 +13,9 @@ variant mla_decode
 Kernels:
     forward bf16, head dim 576:512, sm_90: q_outer, tiles of 64 x 64
 
-Without decode (calls with few queries run the forward kernel) and backward (gradients of
-arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
+Without decode (calls with few queries run the forward kernel), serving (block_table,
+shared_prefix and k_new raise A505 on a GPU) and backward (gradients of arrays on a GPU
+raise A520); `attncc build FILE --decode --serving --backward` makes them.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ def mla_decode(
     out: Array | None = None,
     return_lse: bool = False,
     stream: Stream | None = None,
+    k_new: Array | None = None,
+    v_new: Array | None = None,
+    rotary: tuple[Array, Array] | None = None,
+    interleaved: bool = False,
 ) -> Array:
     """Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1).
     The cache has one row for each key: 512 latents, and 64 columns with rotary embeddings. All
@@ -83,6 +88,13 @@ def mla_decode(
     return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
         packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
+    k_new: [batch, kv heads, n, head dim]: new keys, written into the cache first, where the
+        last n of each sequence's kv_lens keys stand. Needs v_new and kv_lens; nothing has
+        gradients then
+    v_new: new values, as k_new
+    rotary: (cos, sin), each [positions, rotary dim / 2]: k_new and q are rotated at their
+        positions (RoPE). Needs k_new
+    interleaved: column 2i is rotated with 2i + 1 (GPT-J) instead of i with i + rotary dim / 2
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
     return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
@@ -93,6 +105,10 @@ def mla_decode(
     q, k, v, out, lse, ...)` gives the gradients of any arrays: on a GPU where the package was
     built with --backward.
     """
+    if k_new is not None or v_new is not None or rotary is not None:
+        _new = k_new, v_new, rotary, interleaved
+        _where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale
+        q = _package.kernel.appended(q, k, v, _new, *_where)
     return _package.kernel.called(
         (
             q,

@@ -5,33 +5,33 @@
 //    55  sizes
 //    79  leaf code: element.cuh 81, math.cuh 94, bf16.cuh 140, recompute_softmax.cuh 159, replay_all.cuh 175,
 //        barrier.cuh 182, grid.cuh 241, key_grid.cuh 314, kv_blocks.cuh 324, tile_kind.cuh 360, query_tiles.cuh 364,
-//        backward_pipeline.cuh 440, blocks_late.cuh 622, factors_are_one.cuh 659, finished.cuh 666, layout.cuh 686,
-//        learns_nothing.cuh 707, add_vector.cuh 711, output.cuh 719, dq_semaphore.cuh 790, row_blocks.cuh 865,
-//        rotation.cuh 877, words.cuh 887, statistics_split_bf16.cuh 905, tiles_1d.cuh 957, tma.cuh 980,
-//        tma_1d.cuh 1009, cluster_none.cuh 1026, transposed.cuh 1042, warpgroup.cuh 1091, wgmma.cuh 1126,
-//        learned.cuh 1194, learned_runs.cuh 1252, load.cuh 1279
-//  1307  relative_bias: Params 1309, Context 1332, make_context 1340, Row 1345, make_row 1349, ScoreGradient 1356,
-//        score_gradient 1361, place_learned_0 1367, same_learned_0 1373, Learned 1380
-//  1437  what the warpgroups share
-//  1480  the producer
-//  1719  consumers of keys
-//  1721  pairs of keys and queries: probs_kept.cuh 1723
-//  1946  products of the consumers of keys
-//  2216    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2266    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2276    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2283    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2325    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2332    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2337    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
-//  2341    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2360    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2426  dQ
-//  2497    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2561  the kernel
-//  2576    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
-//  2580    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2585    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//        backward_pipeline.cuh 440, blocks_late.cuh 622, all_add.cuh 659, factors_are_one.cuh 668, finished.cuh 675,
+//        layout.cuh 695, learns_nothing.cuh 716, add_vector.cuh 720, output.cuh 728, dq_semaphore.cuh 799,
+//        row_blocks.cuh 874, rotation.cuh 886, words.cuh 896, statistics_split_bf16.cuh 914, tiles_1d.cuh 966,
+//        tma.cuh 989, tma_1d.cuh 1018, cluster_none.cuh 1035, transposed.cuh 1051, warpgroup.cuh 1100, wgmma.cuh 1135,
+//        learned.cuh 1203, learned_runs.cuh 1261, load.cuh 1288
+//  1316  relative_bias: Params 1318, Context 1341, make_context 1349, Row 1354, make_row 1358, ScoreGradient 1365,
+//        score_gradient 1370, place_learned_0 1376, same_learned_0 1382, Learned 1389
+//  1446  what the warpgroups share
+//  1489  the producer
+//  1729  consumers of keys
+//  1731  pairs of keys and queries: probs_kept.cuh 1733
+//  1956  products of the consumers of keys
+//  2226    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2276    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2286    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2293    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2335    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2342    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2347    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
+//  2351    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2370    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2436  dQ
+//  2508    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2578  the kernel
+//  2593    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
+//  2597    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2602    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances beyond `reach` share
 // the last entry of their side; entry `reach` is distance 0, the ones above it are keys after the query.
@@ -440,7 +440,7 @@ private:
 // ---- backward_pipeline.cuh
 /// What the producer tells of a stage of queries.
 struct QueryTileInfo {
-    int row_block;  // the first of the tile, see row_blocks.cuh
+    int place;  // of the tile's dQ, see `FirstStores`
     QueryTile tile;
 };
 
@@ -564,14 +564,14 @@ template <int KEY_STAGES, int STAGES, int KEY_SHARES, int KEY_BARRIERS, int RANG
     // A stage of queries has tile info twice, for its even and odd turns: who adds to dQ reads one when the next may be there already.
     DEVICE void write(int stage, unsigned turn, const QueryTileInfo& info) const {
         const unsigned address = query_tile_info_at(stage, turn);
-        put_pair(address, info.row_block, info.tile.word);
+        put_pair(address, info.place, info.tile.word);
         put_pair(address + 8, info.tile.head, info.tile.ends_head);
     }
 
     /// By a whole warp. The lane that reads is the one that `warp_arrive` lets arrive at the stage's empty barrier.
     DEVICE QueryTileInfo query_tile_info(int stage, unsigned turn) const {
         QueryTileInfo info;
-        take_pair(query_tile_info_at(stage, turn), info.row_block, info.tile.word);
+        take_pair(query_tile_info_at(stage, turn), info.place, info.tile.word);
         return info;
     }
 
@@ -654,6 +654,15 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1> {
     }
 
     DEVICE void answer(int) const { Base::wait_for_ranges(); }
+};
+
+// ---- all_add.cuh
+/// Where the sum of dQ begins with zeros: all add. The interface is that of first_stores.cuh.
+struct FirstStores {
+    template <class Params> static DEVICE int place(const Params&, int row_block) { return row_block; }
+    static DEVICE int row_block(int place) { return place; }
+
+    template <class Params> DEVICE bool stores(const Params&, int) { return false; }
 };
 
 // ---- factors_are_one.cuh
@@ -1574,11 +1583,11 @@ struct TileLoader {
         return (int)first_row_block(params, work, tile.head) + tile.slot() / ROW_BLOCK;
     }
 
-    /// Queries of a tile, to a stage that is free. By the elected lane.
-    DEVICE void load_queries(const KeyWork& work, const QueryTile& tile, int row_block) const {
+    /// Queries of a tile, to a stage that is free. By the elected lane. `place`: what the dQ consumer is told, see `FirstStores`.
+    DEVICE void load_queries(const KeyWork& work, const QueryTile& tile, int row_block, int place) const {
         const unsigned full = shared.queries_full(queries.stage);
         const bool others = params.cu_seqlens_q != nullptr && tile.slot() + BLOCK_Q > work.q_len;
-        shared.write(queries.stage, queries.parity ^ 1, {row_block, {tile.head, tile.word | (others ? QueryTile::SHARED : 0), tile.ends_head}});
+        shared.write(queries.stage, queries.parity ^ 1, {place, {tile.head, tile.word | (others ? QueryTile::SHARED : 0), tile.ends_head}});
         barrier_arrive_expecting(full, Shared::QUERY_BYTES);
         tma_load_panels<QTile, QOrder>(shared.queries(queries.stage), q_map, full, first_query(work, tile),
                                        coordinate(tile.head, params.q_stride_head),
@@ -1643,7 +1652,8 @@ struct Producer : TileLoader {
         barrier_wait(shared.queries_empty(queries.stage), queries.parity);
         if (!elected()) return;
         const KeyWork work = shared.work(keys.stage);
-        TileLoader::load_queries(work, tile, row_block(work, tile));
+        const int row_block = this->row_block(work, tile);
+        TileLoader::load_queries(work, tile, row_block, FirstStores::place(params, row_block));
     }
 
     DEVICE void load_douts(const QueryTile& tile) {
@@ -2489,9 +2499,10 @@ struct DqConsumer {
         if (params.dq_semaphore != nullptr) semaphore.take_turn(row_block);
     }
 
-    /// Columns from `column` on. What a consumer has skipped, it hasn't written.
-    DEVICE void add(const QueryTileInfo& info, int column) {
+    /// Columns from `column` on. What a consumer has skipped, it hasn't written. `first_stores`: of the tile, where sums have no order.
+    DEVICE void add(const QueryTileInfo& info, FirstStores& first_stores, int column) {
         DqColumns dq;
+        const int row_block = FirstStores::row_block(info.place);
         const unsigned long long dscores = descriptor(shared.dscores(queries.stage), 16);
         const unsigned long long k = descriptor(keys_at + column / 64 * KTile::panel(8), BLOCK_KV * 128);
         // FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
@@ -2501,7 +2512,7 @@ struct DqConsumer {
             start<0, 0>(dq, dscores, k);
         else
             start<1, 1>(dq, dscores, k);
-        if (column == 0) take_turn(info.row_block);
+        if (column == 0) take_turn(row_block);
         if (in_cluster()) {
             barrier_wait(shared.others_full(queries.stage), queries.parity);
             start<0, KEY_SHARES - 1, true>(dq, descriptor(shared.other_dscores(queries.stage), 16),
@@ -2512,8 +2523,13 @@ struct DqConsumer {
         if (factor != 1)
             UNROLL for (int i = 0; i < DQ_COLUMNS / 2; ++i) dq[0][i / 4][i % 4] *= factor;
         const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
-        float* sum = params.dq_sum + (info.row_block + warp) * (long long)(ROW_BLOCK * PADDED_HEAD_DIM) + column * ROW_BLOCK + lane * 4;
-        UNROLL for (int n = 0; n < DQ_COLUMNS / 8; ++n) add_four(sum + n * 128, dq[0][n]);
+        float* sum = params.dq_sum + (row_block + warp) * (long long)(ROW_BLOCK * PADDED_HEAD_DIM) + column * ROW_BLOCK + lane * 4;
+        if (first_stores.stores(params, info.place)) {
+            UNROLL for (int n = 0; n < DQ_COLUMNS / 8; ++n)
+                *(float4*)(sum + n * 128) = float4{dq[0][n][0], dq[0][n][1], dq[0][n][2], dq[0][n][3]};
+        } else {
+            UNROLL for (int n = 0; n < DQ_COLUMNS / 8; ++n) add_four(sum + n * 128, dq[0][n]);
+        }
     }
 
     DEVICE void work_on() {
@@ -2528,8 +2544,9 @@ struct DqConsumer {
             if (params.dq_sum == nullptr) {  // another kernel makes dQ
                 warp_arrive(shared.dscores_empty(queries.stage));
             } else {
+                FirstStores first_stores;
 #pragma unroll (IN_CLUSTER ? 1 : PADDED_HEAD_DIM / DQ_COLUMNS)
-                for (int column = first_column(); column < end_column(); column += DQ_COLUMNS) add(info, column);
+                for (int column = first_column(); column < end_column(); column += DQ_COLUMNS) add(info, first_stores, column);
             }
             queries.advance();
             if (info.tile.last()) return;

@@ -106,9 +106,9 @@ def softcap(
     built with --backward.
     """
     if k_new is not None or v_new is not None or rotary is not None:
-        new = k_new, v_new, rotary, interleaved
-        where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale
-        q = _package.kernel.appended(q, k, v, new, *where)
+        _new = k_new, v_new, rotary, interleaved
+        _where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale
+        q = _package.kernel.appended(q, k, v, _new, *_where)
     return _package.kernel.called(
         (
             q,
