@@ -1,8 +1,8 @@
 """Where one form of a serving call becomes faster than another. Every form is right everywhere: these points change
 times, and the order in which floats are added.
 
-The defaults were timed on an H200, in bf16 without a mask (docs/notebook/2026-11-decode.md, 2026-11-serving.md). On
-another GPU they are guesses until `attncc tune --crossings` has measured it (docs/tune.md).
+The defaults were measured on an H200 (docs/notebook/2026-11-tune.md). On another GPU they are guesses until
+`attncc tune --crossings` has measured it (docs/tune.md).
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import NamedTuple
 class Crossings(NamedTuple):
     """Forward beside decode, the kernels for many rows, thread blocks a multiprocessor, and parts of an item's keys."""
 
-    # The decode kernel takes calls that aren't its own if the forward kernel leaves the GPU idle. It shares their keys
-    # out among all multiprocessors. Its start and its merge take as long as the forward kernel takes for so many keys,
+    # Forward calls that would leave most of the GPU idle run the decode kernel, which shares their keys out among all
+    # multiprocessors. Its start and its merge take as long as the forward kernel takes for so many keys.
     split_keys: float = 400
-    # under a mask, whose blocks of queries don't see equally many keys,
+    # The same under a mask, where blocks of queries see different numbers of keys.
     masked_split_keys: float = 800
-    # and so many times as long for the keys where no multiprocessor is idle.
-    idle_share: float = 2.5
-    # The kernel of wide heads takes the calls of few rows from the decode kernel: over so many keys.
+    # Its keys take so many times as long as in a forward kernel that has all multiprocessors.
+    decode_cost: float = 2.5
+    # Calls of few rows over so many keys run the kernel of wide heads in place of the decode kernel.
     wide_keys: float = 4096
-    # Decode calls of so many rows (queries times the query heads of a key head) run the kernels for 17 rows and more,
+    # Decode calls of so many rows (queries times the query heads of a key head) run the kernel for 17 rows and more.
     many_rows: float = 17
-    # and for 33 rows and more.
+    # The same for 33 rows and more.
     more_rows: float = 33
-    # One thread block a multiprocessor, with larger tiles, in place of two: for so many rows,
+    # Dense calls of so many rows have one thread block a multiprocessor, with larger tiles, in place of two.
     one_block_rows: float = 33
-    # or for so many keys, if each multiprocessor has a head:
+    # So have calls over so many keys, if they have heads for most multiprocessors:
     one_block_keys: float = 1024
-    # heads, as a share of the multiprocessors.
+    # for such a share of them.
     one_block_share: float = 11 / 16
-    # One part of the keys a multiprocessor in place of two: up to so many tiles of one row,
+    # A multiprocessor has one part of the keys in place of two, if it has fewer tiles of one row than this.
     short_run: float = 16
-    # and one more for each so many rows, because the more rows there are to merge, the fewer parts there should be.
+    # So many more rows count as a tile: the more rows there are to merge, the fewer parts there should be.
     short_run_rows: float = 2
-    # Rows of one part that a thread block merges in the time of a tile: it bounds the parts of few keys.
+    # Rows of one part that a thread block merges in the time of a tile. It bounds the parts of few keys.
     merged_rows: float = 32
 
 

@@ -36,14 +36,14 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, chip: Chip | None = 
 
 
 def _leaves_idle(plan: KernelPlan, problem: Problem, chip: Chip) -> bool:
-    """Whether so much of a GPU has nothing to do, while a forward kernel that doesn't split its keys goes over them,
-    that the decode kernel takes less time. That shares them out among all multiprocessors, and takes longer for each,
-    as for a start: `Crossings`. Where inputs tell which keys a block of queries sees, shares may have none to see."""
+    """Whether a forward kernel, which doesn't split its keys, leaves so many multiprocessors idle that the decode
+    kernel takes less time. Where inputs tell which keys a block of queries sees, it doesn't: some of its equal shares
+    of the keys would have none to see."""
     facts = forward_facts(plan)
     if plan.may_split or plan.loop == "kv_outer" or reach_is_guessed(plan):
         return False
     busy = facts.q_blocks(problem) * facts.heads(problem) / chip.multiprocessors
-    spared = reach(plan, problem) * (1 - chip.crossings.idle_share * busy)
+    spared = reach(plan, problem) * (1 - chip.crossings.decode_cost * busy)
     return spared >= (chip.crossings.masked_split_keys if plan.variant.keeps else chip.crossings.split_keys)
 
 

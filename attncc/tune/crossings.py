@@ -1,8 +1,8 @@
 """Measures where the forms of serving calls cross on a GPU: `attncc tune --crossings`.
 
 For each point, calls are timed in every form that some value of the point gives them. The value wins whose forms take
-the least time together. Which is a matter of some percent, so that the rules of `race` hold: ratios of windows that
-stand beside each other in time, order statistics, and fresh windows for the winner of a choice among many.
+the least time together. Differences are some percent, so the rules of `race` hold: ratios of windows that stand beside
+each other in time, order statistics, and fresh windows for the winner of a choice among many.
 """
 
 from __future__ import annotations

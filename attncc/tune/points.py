@@ -66,7 +66,7 @@ def _masked_split_keys(chip: Chip) -> Iterator[Sample]:
     return (sample._replace(causal=True) for sample in _split_keys(chip))
 
 
-def _idle_share(chip: Chip) -> Iterator[Sample]:
+def _decode_cost(chip: Chip) -> Iterator[Sample]:
     """So many thread blocks, with one head each and with some."""
     for head_dim in (NARROW, HEAD_DIM, WIDE):
         for share in (4, 3, 2.5):
@@ -155,7 +155,7 @@ POINTS = (
         (300, 600, 800, 1000, 1200, 1500, 2000, NEVER),
         _masked_split_keys,
     ),
-    Point("idle_share", "the same: times as long, all busy", (1.5, 2, 2.5, 3, 3.5, 4, 6), _idle_share),
+    Point("decode_cost", "the same: times as long, all busy", (1.5, 2, 2.5, 3, 3.5, 4, 6), _decode_cost),
     Point(
         "wide_keys",
         "decode to the kernel of wide heads: keys",

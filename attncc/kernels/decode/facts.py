@@ -146,7 +146,7 @@ class Decode(PortableForward):
         return (
             f"up to {self.plan.block_q} rows (queries times the query heads of a key head), and those over many keys "
             f"for which the forward kernel would have few thread blocks: on an H200 {usual.split_keys} keys or more, "
-            f"under a mask {usual.masked_split_keys}, and a block for more than {usual.idle_share} multiprocessors"
+            f"under a mask {usual.masked_split_keys}, and a block for more than {usual.decode_cost} multiprocessors"
         )
 
     # ------------------------------------------------------------ the kernel

@@ -22,16 +22,16 @@ def passes(problem: Problem, crossings: Crossings, dims: tuple[int, int] = (128,
 def test_forward_or_decode() -> None:
     """A quarter of the multiprocessors has a thread block."""
     problem = Problem(1, 33, 33, 128, 1000, 128, 128)
-    assert passes(problem, Crossings(split_keys=500, idle_share=2)) == "decode"
-    assert passes(problem, Crossings(split_keys=501, idle_share=2)) == "forward"
-    assert passes(problem, Crossings(split_keys=500, idle_share=2.1)) == "forward"
-    assert passes(problem, Crossings(split_keys=500, idle_share=2, masked_split_keys=NEVER)) == "decode"
+    assert passes(problem, Crossings(split_keys=500, decode_cost=2)) == "decode"
+    assert passes(problem, Crossings(split_keys=501, decode_cost=2)) == "forward"
+    assert passes(problem, Crossings(split_keys=500, decode_cost=2.1)) == "forward"
+    assert passes(problem, Crossings(split_keys=500, decode_cost=2, masked_split_keys=NEVER)) == "decode"
 
 
 def test_forward_or_decode_under_a_mask() -> None:
     """What counts is how many keys the mask lets a block of queries see, if that is known."""
     problem = Problem(1, 33, 33, 128, 4000, 128, 128)
-    masked = Crossings(split_keys=NEVER, masked_split_keys=500, idle_share=2)
+    masked = Crossings(split_keys=NEVER, masked_split_keys=500, decode_cost=2)
     assert passes(problem, masked, spec="causal") == "decode"
     assert passes(problem, masked._replace(masked_split_keys=2001), spec="causal") == "forward"
     assert passes(problem, masked, spec="sliding_window") == "decode"
