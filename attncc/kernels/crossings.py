@@ -40,7 +40,7 @@ class Crossings(NamedTuple):
     merged_rows: float = 32
 
 
-NEVER = 1e30  # as a number of keys, rows, heads: more than there are ever
+NEVER = 1e30  # a point that no call reaches: more keys, rows or heads than there can be
 
 
 class Chip(NamedTuple):

@@ -17,8 +17,8 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, chip: Chip | None = 
 
     Decode where the rows fit one of its tiles, unless the forward kernel says that it is faster: a block then moves
     little more than keys and values, and their splits fill the GPU. Decode too where the forward kernel would leave
-    most of a GPU idle. Else 2-D tiles where the lengths fit the grid. Decode, again, for pages that
-    the forward kernel can't load. Of calls whose sequences share a prefix the plan of the launch behind it.
+    most of a GPU idle. Else 2-D tiles where the lengths fit the grid. Decode, again, for pages that the forward kernel
+    can't load. Of calls whose sequences share a prefix the plan of the launch behind it.
     Own kernels of some decode calls run what they are asked for (`Facts.own_kernels`).
     """
     if plans[0].prefixed:

@@ -32,13 +32,15 @@ from ..shared_prefix import PREFIX_FIELDS
 
 MOST_BLOCKS = 512  # of a launch: each has a counter
 _MOST_PIECES = 8  # of an item's rows, merged by a thread block each: MOST of `MergePieces` (merge_pieces.cuh)
-ONE_BLOCK_KEYS = 128  # keys of a tile: one block has as many bytes in flight as two whose tiles have 64 keys
+# Keys of a tile: one block has as many bytes in flight as two whose tiles have 64. Timed on an H200 at head dim 128, the
+# only one with such kernels (docs/notebook/2026-11-decode.md, "wgmma for many rows").
+ONE_BLOCK_KEYS = 128
 _LEAST_RUN = 2  # tiles: LEAST of `HeadRuns` (head_runs.cuh)
 # Tiles, in the time that a run takes to begin with another head: 2.7 us where a tile of 64 keys took 0.7, on one H200
 # at head dim 128 (docs/notebook/2026-11-serving.md): of other head dims and GPUs a guess, which changes times, not
 # results. AGAIN of `HeadRuns` (head_runs.cuh) is the same number.
 _AGAIN = 4
-_MOST_UNITS = 2**30  # of `few_units`, an int
+_MOST_UNITS = 2**30  # of `few_units`, an int of the kernel: a crossing point may be NEVER
 _FLOAT_BYTES, _ALIGNMENT = 4, 128
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
 _ROW_PADDING = 8  # floats, of a row of O in shared memory: as in `MergeRoom` (merge_rows.cuh)
