@@ -32,8 +32,8 @@ from ..shared_prefix import PREFIX_FIELDS
 
 MOST_BLOCKS = 512  # of a launch: each has a counter
 _MOST_PIECES = 8  # of an item's rows, merged by a thread block each: MOST of `MergePieces` (merge_pieces.cuh)
-# Keys of a tile: one block has as many bytes in flight as two whose tiles have 64. Timed on an H200 at head dim 128, for
-# which alone there are such kernels (docs/notebook/2026-11-decode.md, "wgmma for many rows").
+# Keys of a tile: one block has as many bytes in flight as two whose tiles have 64. Timed on an H200 at head dim 128;
+# other head dims have no such kernels (docs/notebook/2026-11-decode.md, "wgmma for many rows").
 ONE_BLOCK_KEYS = 128
 _LEAST_RUN = 2  # tiles: LEAST of `HeadRuns` (head_runs.cuh)
 # Tiles, in the time that a run takes to begin with another head: 2.7 us where a tile of 64 keys took 0.7, on one H200
