@@ -1,6 +1,6 @@
 """Bytes that the IO model predicts, beside those that the counters of this GPU tell.
 
-    python -m benchmarks.io_model [--sweeps specs,block_q,length,head_dim] [--ncu PATH] [--out FOLDER]
+    python -m benchmarks.io_model [--sweeps specs,block_q,length,head_dim,first_stores] [--ncu PATH] [--out FOLDER]
     python -m benchmarks.io_model --predict [--device h200]
 
 The first needs a GPU, torch, and Nsight Compute with permission for the counters. It compiles all kernels beside each
@@ -41,7 +41,7 @@ from attncc.tune.model import device_like
 from .io_jobs import MARK, Jobs, StandardJob
 from .io_points import STANDARD, Call, Point, points, total
 
-SWEEPS = ("specs", "block_q", "length", "head_dim")
+SWEEPS = ("specs", "block_q", "length", "head_dim", "first_stores")
 Row = dict[str, Any]
 
 

@@ -27,6 +27,7 @@ DTYPE, HEADS, BATCH = "bf16", 16, 1
 SPECS_HEADS = 8  # K and V of all, 17 MB, fit one half of an H200's L2 cache: else HBM is read more often
 STANDARD = "standard"  # Algorithm 0 of the FlashAttention paper: S and P go through HBM
 ORDERS = ("q_outer", "kv_outer", STANDARD)
+FIRST_STORES = "full", "causal", "sliding_window", "block_diagonal", "prefix_lm", "natten"  # at D64, where dQ is stored
 BLOCKS_Q, LENGTHS, HEAD_DIMS = (64, 128, 192, 256), (1024, 2048, 4096, 8192), (32, 64, 128, 256)
 SPECS = (
     "full", "causal", "causal_top_left", "inverse_causal", "sliding_window", "local_window", "global_sliding_window",
@@ -39,7 +40,7 @@ SPECS = (
 class Point:
     """One call, and where it stands in which plot. `block_q`: None for what attncc chooses."""
 
-    sweep: str  # block_q | head_dim | length | specs
+    sweep: str  # block_q | head_dim | length | specs | first_stores
     variant: str
     pass_name: str = "forward"
     order: str = "q_outer"
@@ -63,6 +64,7 @@ def points() -> Iterator[Point]:
         yield from (Point("head_dim", "full", order=order, head_dim=head_dim) for head_dim in HEAD_DIMS)
     for pass_name in ("forward", "backward"):
         yield from (Point("specs", spec, pass_name, head_dim=128, heads=SPECS_HEADS) for spec in SPECS)
+    yield from (Point("first_stores", spec, "backward", heads=SPECS_HEADS) for spec in FIRST_STORES)
 
 
 @dataclass(frozen=True)
