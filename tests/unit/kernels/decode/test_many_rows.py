@@ -141,13 +141,22 @@ def loader(monkeypatch: pytest.MonkeyPatch) -> KernelLoader:
     return KernelLoader(store())
 
 
-def test_it_is_loaded_by_the_first_call_that_has_it(loader: KernelLoader) -> None:
-    loader.load(0)
+def test_the_first_call_that_has_it_loads_it(loader: KernelLoader) -> None:
     assert loader.serving(USUAL, 0, call(1)) is loader.of(USUAL, 0)
     assert loader.serving(USUAL, 0, call(4096)) is loader.of(USUAL, 0)
     assert [configuration for configuration, _ in loader._loaded] == [USUAL]
     assert loader.serving(USUAL, 0, call(8)) is loader.of(MANY, 0)
     assert loader.serving(USUAL, 0, call(8)).plan(call(8)).least_rows == 17
+
+
+def test_load_loads_all(loader: KernelLoader) -> None:
+    """So that no call does while it is recorded in a graph."""
+    loader.load(0)
+    loaded = dict(loader._loaded)
+    for q_len in (1, 4, 8, 33, 4096):
+        for heads in (8, 132):
+            loader.serving(USUAL, 0, Problem(1, 4 * heads, heads, q_len, 8192, 128, 128))
+    assert loader._loaded == loaded and (MORE, 0) in loaded
 
 
 def names(**asked: Any) -> list[str]:
