@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,16 +26,7 @@ from .runtime.cuda.driver import driver
 from .runtime.cuda.nvrtc_pool import jobs
 from .runtime.store.store import Configuration, MachineCode
 from .schedule.choice import SIZE_KNOBS
-from .schedule.plan import (
-    BACKWARD_PASSES,
-    FORWARD_PASSES,
-    OWN_KERNELS,
-    PASSES,
-    UNCLUSTERED,
-    Build,
-    KernelPlan,
-    OwnKernel,
-)
+from .schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, OWN_KERNELS, PASSES, Build, KernelPlan
 from .schedule.schedule import Schedule, from_asts
 from .schedule.target import TARGETS, target_help
 from .semantics.constants import NO_DEFINES, Defines, checked_defines
@@ -271,11 +262,7 @@ def check_cache_dtype(configuration: Configuration) -> None:
 
 
 class CompiledStore:
-    """Kernels of one variant and configuration, compiled when they are first asked for. See `store.KernelStore`.
-
-    With the usual kernels come those that some calls have for themselves, compiled at the same time: so a call of other
-    lengths compiles nothing.
-    """
+    """Kernels of one variant and configuration, compiled when they are first asked for. See `store.KernelStore`."""
 
     def __init__(self, specification: Specification, configuration: Configuration, archs: tuple[str, ...]) -> None:
         self._made_of = specification, configuration, archs
@@ -335,7 +322,9 @@ class CompiledStore:
         key = configuration, target
         if key not in self._settled_backward:
             with shown_while(f"compiling the backward pass of {self.variant.name} for {target}"):
-                self._settled_backward |= self._together(configuration, target, (UNCLUSTERED,), self._backward)
+                candidates = self._specification.backward_candidates(configuration, target)
+                settle_these = _settle_all if configuration.own_kernel else _settle_backward
+                self._settled_backward[key] = settle_these(candidates)
         return tuple(item.plan for item in self._settled_backward[key])
 
     def check_backward(self, configuration: Configuration, target: str) -> None:
@@ -350,9 +339,8 @@ class CompiledStore:
         return (own[0], *([rows.first] if separate else []), *own[1:])
 
     def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
-        settled = self._all_settled()
-        codes = {kernel_name(item.plan): item.compiled for item in settled}
-        others = other_kernels([item.plan for item in settled])
+        codes = {kernel_name(item.plan): item.compiled for item in self._all_settled()}
+        others = other_kernels(plans)
         missing = [name for name in others if name not in self._others]
         self._others |= zip(missing, _in_parallel(lambda name: compiled(*others[name]), missing), strict=True)
         codes |= self._others
@@ -377,30 +365,8 @@ class CompiledStore:
         key = configuration, target
         if key not in self._settled:
             with shown_while(f"compiling {self.variant.name} for {target}"):
-                self._settled |= self._together(configuration, target, OWN_KERNELS, self._forward)
+                self._settled[key] = _settle_all(self._specification.candidates(configuration, target))
         return self._settled[key]
-
-    def _together(
-        self,
-        configuration: Configuration,
-        target: str,
-        own_kernels: Iterable[OwnKernel],
-        settled: Callable[[Configuration, str], tuple[Settled, ...]],
-    ) -> dict[tuple[Configuration, str], tuple[Settled, ...]]:
-        """By configuration and target: beside the usual kernels those of these that there are."""
-        wanted = [configuration]
-        if not configuration.own_kernel:
-            own = (configuration._replace(**kernel._asdict()) for kernel in own_kernels)
-            wanted += [item for item in own if target in self.targets(item)]
-        found = _in_parallel(lambda item: settled(item, target), wanted)
-        return {(item, target): kernels for item, kernels in zip(wanted, found, strict=True)}
-
-    def _forward(self, configuration: Configuration, target: str) -> tuple[Settled, ...]:
-        return _settle_all(self._specification.candidates(configuration, target))
-
-    def _backward(self, configuration: Configuration, target: str) -> tuple[Settled, ...]:
-        settle_these = _settle_all if configuration.own_kernel else _settle_backward
-        return settle_these(self._specification.backward_candidates(configuration, target))
 
     def _host_target(self) -> str:
         """The target whose plan the CPU executor walks: one that the variant has a schedule for, if it has any."""

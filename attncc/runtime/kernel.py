@@ -237,7 +237,9 @@ class Kernel:
         return Kernel, (self._store,)
 
     def load(self, device: int = 0) -> None:
-        """Loads its machine code on a GPU now rather than at the first call, as recording a CUDA graph needs it."""
+        """Loads its machine code on a GPU now rather than at the first call, as recording a CUDA graph needs it: all of
+        a package; of `attncc.compile` what calls without pages, 8-bit caches and shared prefixes may need, compiled if
+        it isn't. The first call of `backward` compiles and loads what that needs."""
         self._launcher.load(device)
 
     def check_backward(self, configuration: Configuration, ordinal: int) -> None:

@@ -71,7 +71,7 @@ class KernelStore(Protocol):
     @property
     def ready(self) -> tuple[Configuration, ...]:
         """Those that `Kernel.load` loads: of a package all that it was built for, pages and such too; of what is
-        compiled when it is first called, `configurations`."""
+        compiled when it is first called, `configurations`, and the own kernels of their calls."""
 
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
         """The targets that machine code exists for, or can be made for. Of an own kernel those that have it."""
