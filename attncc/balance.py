@@ -72,8 +72,8 @@ def balance(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array], dev
     facts = facts_of(plan)
     longest = max(tiles, default=1)
     if isinstance(facts, Decode):
-        units = [facts.splits] * len(tiles) if facts.splits else tiles
-        alike = len({len(own) if facts.splits else sum(item.tiles for item in own) for own in sequences}) == 1
+        shared = [_units(facts, own, problem.num_kv_heads) for own in sequences]
+        units, alike = [count for own in shared for count in own], len({sum(own) for own in shared}) == 1
         grid = decode_grid(facts, problem, resident)
         laid = facts.laid_out(problem, units, chip_like(device), grid, alike=alike)
         shares = [share for own in laid for share in _runs(own, tiles, fixed=facts.splits > 0)]
@@ -154,6 +154,13 @@ def _items(plan: KernelPlan, problem: Problem, rows: Rows, inputs: Mapping[str, 
     keys = np.maximum(end - begin, 0)
     for _ in range(problem.num_heads // each):
         yield from map(_Item, tiles.tolist(), keys.tolist(), (last - first + 1).tolist())
+
+
+def _units(facts: Decode, items: Sequence[_Item], heads: int) -> list[int]:
+    """What thread blocks share out of the items of a sequence: splits, or tiles about."""
+    if facts.splits:
+        return [facts.splits] * len(items)
+    return facts.units([item.tiles for item in items[: len(items) // heads]]) * heads
 
 
 def _of_all_heads(bound: Array, blocks: int) -> Array:

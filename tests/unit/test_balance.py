@@ -13,7 +13,7 @@ from attncc.analysis.cost.roofline import DEVICES
 from attncc.analysis.mask.tiles import analyse
 from attncc.balance import balance
 from attncc.explain import capacity
-from attncc.kernels.decode.facts import _AGAIN, _LEAST_RUN, _MOST_PIECES, _ROW_PADDING, Decode
+from attncc.kernels.decode.facts import _ABOUT, _AGAIN, _LEAST_RUN, _MOST_PIECES, _ROW_PADDING, Decode
 from attncc.kernels.registry import facts_of
 from attncc.runtime.call.decode_launch import decode_grid
 from attncc.schedule.plan import KernelPlan
@@ -21,6 +21,7 @@ from tests.emulator import kernel
 from tests.emulator.attention import Call, decode_parts, problem_of
 from tests.unit.templates.test_emulated_kernels import CAUSAL, DOCUMENTS, WINDOW, decode_plan, qkv
 
+FULL = "attn 1\nvariant full {\n}\n"
 LENS = np.int32([310, 1, 64, 200, 129])
 
 
@@ -54,7 +55,7 @@ def test_parts_are_those_that_the_kernel_writes(
 @pytest.mark.parametrize("q_len", [1, 40])
 def test_equal_heads_are_cut_each_by_itself(q_len: int) -> None:
     """Five tiles for each of ten heads: 30 thread blocks have two or one. Of 33 equal runs some would have two."""
-    plan, device = plan_of("attn 1\nvariant full {\n}\n"), replace(DEVICES["a100"], multiprocessors=33)
+    plan, device = plan_of(FULL), replace(DEVICES["a100"], multiprocessors=33)
     lengths = np.int32([310] * 5)
     call = Call(*qkv(plan, (5, 4, q_len), (5, 2, 310)), kv_lens=lengths)
     problem = replace(problem_of(plan, call), kv_lens=tuple(lengths.tolist()))
@@ -71,7 +72,7 @@ def test_equal_heads_are_cut_each_by_itself(q_len: int) -> None:
 @pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 def test_equal_heads_stay_whole_where_runs_have_several() -> None:
     """Five tiles for each of ten heads: four thread blocks have three heads, or one. Equal runs have 12.5 tiles."""
-    plan, device = plan_of("attn 1\nvariant full {\n}\n"), replace(DEVICES["a100"], multiprocessors=4)
+    plan, device = plan_of(FULL), replace(DEVICES["a100"], multiprocessors=4)
     lengths = np.int32([310] * 5)
     call = Call(*qkv(plan, (5, 4, 1), (5, 2, 310)), kv_lens=lengths)
     problem = replace(problem_of(plan, call), kv_lens=tuple(lengths.tolist()))
@@ -81,6 +82,36 @@ def test_equal_heads_stay_whole_where_runs_have_several() -> None:
     grid = decode_grid(facts, problem, capacity(plan, device))
     *_, parts = decode_parts(plan, replace(call, blocks=grid, multiprocessors=4, order=1))
     assert found.parts == parts == 0 and (found.blocks, found.cut, found.most) == (4, 0, 15)
+
+
+@pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize(
+    ("text", "kv_len", "blocks", "figures"),
+    [
+        # Two heads of three blocks of rows: 19, 20 and 20 tiles, taken for 20 each, in four parts of five tiles.
+        (CAUSAL, 1275, 24, (6, 24, 5)),
+        (FULL, 1275, 24, (6, 24, 5)),
+        (CAUSAL, 1275, 6, (0, 0, 20)),  # a block of rows for each thread block
+        (CAUSAL, 1275, 3, (0, 0, 40)),  # two
+        (CAUSAL, 1275, 10, (6, 14, 12)),  # parts of heads: of blocks of rows they would be as long as those
+        (CAUSAL, 133, 24, (2, 4, 2)),  # 2, 2 and 3 tiles
+        (CAUSAL, 85, 24, (4, 8, 2)),  # 1, 2 and 2
+    ],
+)
+def test_equal_blocks_of_rows_are_cut_each_by_itself(
+    text: str, kv_len: int, blocks: int, figures: tuple[int, int, int]
+) -> None:
+    """`figures`: how many items are cut, into how many parts, and the most tiles of a thread block."""
+    plan, device = plan_of(text), replace(DEVICES["a100"], multiprocessors=blocks)
+    call = Call(*qkv(plan, (1, 4, 80), (1, 2, kv_len)))
+    problem = problem_of(plan, call)
+    facts = facts_of(plan)
+    assert isinstance(facts, Decode) and facts.q_blocks(problem) == 3
+    found = balance(plan, problem, {}, device)
+    grid = decode_grid(facts, problem, capacity(plan, device))
+    *_, written = decode_parts(plan, replace(call, blocks=grid, multiprocessors=blocks, order=1))
+    assert found.parts == written
+    assert (found.cut, found.parts, found.most) == figures
 
 
 def test_figures_of_a_launch() -> None:
@@ -108,6 +139,8 @@ def test_host_and_kernel_cut_heads_by_the_same_number() -> None:
     text = resources.read("templates", "scheduler", "head_runs.cuh")
     assert re.findall(r"constexpr int AGAIN = (\d+);", text) == [str(_AGAIN)]
     assert re.findall(r"constexpr int LEAST = (\d+);", text) == [str(_LEAST_RUN)]
+    text = resources.read("templates", "decode", "items.cu.j2")
+    assert re.findall(r"constexpr int ABOUT = (\d+);", text) == [str(_ABOUT)]
 
 
 def test_host_and_kernel_cut_rows_into_as_many_pieces() -> None:

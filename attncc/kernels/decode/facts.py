@@ -40,6 +40,8 @@ _LEAST_RUN = 2  # tiles: LEAST of `HeadRuns` (head_runs.cuh)
 # at head dim 128 (docs/notebook/2026-11-serving.md): of other head dims and GPUs a guess, which changes times, not
 # results. AGAIN of `HeadRuns` (head_runs.cuh) is the same number.
 _AGAIN = 4
+_SHARED = 4  # SHARED of `HeadRuns`: the part of a run by which it may be longer to read what others read
+_ABOUT = 8  # ABOUT of items.cu.j2
 _MOST_UNITS = 2**30  # of `few_units`, an int of the kernel: a crossing point may be NEVER
 _FLOAT_BYTES, _ALIGNMENT = 4, 128
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
@@ -71,19 +73,20 @@ def keys_of_many_rows(tile: Choice, least_rows: int) -> list[int]:
 
 
 class Runs(NamedTuple):
-    """`HeadRuns` of head_runs.cuh: `parts` of each of `heads`, which have `each` units, or of all of them as of one
-    head. Parts have `size` units, the first `longer` ones a unit more; the last what is left."""
+    """`HeadRuns` of head_runs.cuh: `parts` of each of `pieces`, which have `each` units, or of all of them as of one
+    piece. Parts have `size` units, the first `longer` ones a unit more; the last what is left."""
 
     size: int
     longer: int
     each: int
     parts: int
-    heads: int
+    pieces: int
 
     def begins(self) -> list[int]:
         """The first unit of each, and the end of the last."""
         own = [min(part * self.size + min(part, self.longer), self.each) for part in range(self.parts)]
-        return [head * self.each + first for head in range(self.heads) for first in own] + [self.heads * self.each]
+        starts = (piece * self.each for piece in range(self.pieces))
+        return [start + first for start in starts for first in own] + [self.pieces * self.each]
 
 
 class LaidOut(NamedTuple):
@@ -228,8 +231,21 @@ class Decode(PortableForward):
 
     @property
     def cuts_heads(self) -> bool:
-        """Whether heads that are alike are cut each by itself (head_runs.cuh)."""
+        """Whether heads that are alike, and their blocks of rows, are cut each by itself (head_runs.cuh)."""
         return True
+
+    @property
+    def evens_blocks(self) -> bool:
+        """Whether blocks of rows of a head may have more or fewer tiles. Those that have about as many are taken to
+        have as many."""
+        return self.cuts_heads and not self.splits and self.knows_tiles and bool(self.plan.variant.keeps)
+
+    def units(self, tiles: Sequence[int]) -> list[int]:
+        """What thread blocks share out of the blocks of rows of a head, which have so many tiles: `even_units` of
+        items.cu.j2."""
+        most = max(tiles[0], tiles[-1]) if tiles else 0
+        even = self.evens_blocks and len(tiles) > 1 and abs(tiles[0] - tiles[-1]) <= most // _ABOUT
+        return [most] * len(tiles) if even else list(tiles)
 
     @property
     def has_max(self) -> bool:
@@ -293,7 +309,13 @@ class Decode(PortableForward):
         inverse = min(-(-(2**32) // group), 2**32 - 1)
         few = 0 if self.splits else int(min(chip.multiprocessors * self._short_run(rows, chip.crossings), _MOST_UNITS))
         runs = {"most_parts": most_parts, "few_units": few, "fewer_runs": chip.multiprocessors}
+        if self.cuts_heads:
+            runs["row_blocks"] = self._row_blocks(problem)
         return {"slot_rows": rows, "group": group, "group_inverse": inverse, **runs}
+
+    def _row_blocks(self, problem: Problem) -> int:
+        """Blocks of rows of all heads, where sequences have as many; of packed batches heads."""
+        return problem.batch * problem.num_kv_heads * (1 if problem.packed else max(self.q_blocks(problem), 1))
 
     def _short_run(self, rows: int, crossings: Crossings) -> float:
         """Tiles of a multiprocessor up to which one thread block is as fast as two. With many rows two are faster
@@ -302,39 +324,47 @@ class Decode(PortableForward):
             return 2 * _LEAST_RUN
         return crossings.short_run + rows // crossings.short_run_rows
 
-    def runs(self, problem: Problem, tiles: int, heads: int, chip: Chip, blocks: int, *, alike: bool) -> Runs:
-        """How a grid of `blocks` shares out so many tiles of so many heads of all sequences; `alike`: all heads have
-        as many."""
+    def runs(
+        self, problem: Problem, tiles: int, pieces: int, chip: Chip, blocks: int, *, share_keys: bool, alike: bool
+    ) -> Runs:
+        """How a grid of `blocks` shares out so many tiles of so many pieces: heads of all sequences, or blocks of their
+        rows, which `share_keys`. `alike`: all pieces have as many."""
         shared = self.shared_out(problem, chip)
         short = tiles < shared["few_units"]
         some = min(blocks, int(shared["fewer_runs"])) if short else blocks
         count = max(min(some, tiles, int((tiles * shared["most_parts"]) ** 0.5)), 1)
         size, longer = divmod(tiles, count)
-        if self.cuts_heads and alike:
-            each, may_have = tiles // heads, size + _AGAIN // (1 if short else 2)
-            if heads > count:
-                whole = -(-heads // count) * each
+        if self.cuts_heads and alike and tiles % pieces == 0:
+            each, again = tiles // pieces, _AGAIN // (1 if short else 2)
+            may_have = size + again + (size // _SHARED if share_keys else 0)
+            if pieces > count:
+                whole = -(-pieces // count) * each
                 if whole <= may_have:
                     return Runs(whole, 0, tiles, -(-tiles // whole), 1)
             else:
-                longest = max(-(-each // (count // heads)), min(each, _LEAST_RUN) if short else 1)
+                longest = max(-(-each // (count // pieces)), min(each, _LEAST_RUN) if short else 1)
                 if longest <= may_have:
-                    return Runs(longest, 0, each, -(-each // longest), heads)
+                    return Runs(longest, 0, each, -(-each // longest), pieces)
         return Runs(size, longer, tiles, count, 1)
 
     def laid_out(
         self, problem: Problem, units: Sequence[int], chip: Chip, blocks: int, *, alike: bool
     ) -> Iterator[LaidOut]:
-        """How a grid of `blocks` shares out all items, which have so many units, sequence by sequence."""
-        heads = problem.batch * problem.num_kv_heads
-        runs = self.runs(problem, sum(units), heads, chip, blocks, alike=alike)
+        """How a grid of `blocks` shares out all items, which have so many units, sequence by sequence. `alike`: all
+        heads have as many."""
+        heads, row_blocks = problem.batch * problem.num_kv_heads, self._row_blocks(problem)
+        of_head = row_blocks // heads
+        even = all(len(set(units[first : first + of_head])) == 1 for first in range(0, len(units), of_head))
+        share_keys = even and of_head > 1
+        pieces = row_blocks if share_keys else heads
+        runs = self.runs(problem, sum(units), pieces, chip, blocks, share_keys=share_keys, alike=alike)
         yield LaidOut(range(len(units)), units, runs)
 
     def parts(self, problem: Problem, tiles: int, chip: Chip, resident: int) -> int:
         """How many thread blocks share an item of a dense call, about."""
         items = max(self.items(problem), 1)
         laid = list(self.laid_out(problem, [max(tiles, 1)] * items, chip, resident, alike=True))
-        return max(-(-sum(own.runs.parts * own.runs.heads for own in laid) // items), 1)
+        return max(-(-sum(own.runs.parts * own.runs.pieces for own in laid) // items), 1)
 
     def _parameters(self) -> Iterator[Parameter]:
         plan = self.plan
@@ -346,7 +376,7 @@ class Decode(PortableForward):
         for name in ("q", "k", "v", "out"):
             yield from strides(name)
         yield from ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "slot_rows", "group")
-        yield from ints("few_units", "fewer_runs")
+        yield from ints("few_units", "fewer_runs", *(["row_blocks"] if self.cuts_heads else []))
         if plan.paged:
             yield from (*page_parameters(), *ints("box_rows"))
         if plan.kv_dtype is not None:

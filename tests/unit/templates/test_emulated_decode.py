@@ -138,6 +138,22 @@ def test_heads_with_masks_or_dropout_of_their_own(text: str, q_len: int) -> None
     check(plan, Call(*qkv(plan, (2, 6, q_len), (2, 2, 310)), seed=5, blocks=7, order=3))
 
 
+@pytest.mark.parametrize("blocks", [20, 132])
+@pytest.mark.parametrize("offset", [7, 64, 150, -5])
+def test_blocks_of_rows_that_see_more_than_others(offset: int, blocks: int) -> None:
+    """Ten of each head, from one tile to five: cut by their mean, which is whole for some of these, runs would cross
+    them, and an empty run would lie in one."""
+    plan = narrow(CAUSAL)
+    check(plan, Call(*qkv(plan, (1, 8, 150), (1, 2, 300)), q_offset=offset, blocks=blocks, multiprocessors=132))
+
+
+@pytest.mark.parametrize("blocks", [20, 132])
+def test_blocks_of_rows_that_see_about_as_much(blocks: int) -> None:
+    """One has 18 tiles, the others 19 and 20, and parts are shares of these."""
+    plan = narrow(CAUSAL)
+    check(plan, Call(*qkv(plan, (2, 8, 40), (2, 2, 1200)), blocks=blocks, multiprocessors=132, order=2))
+
+
 WINDOW_OF_KEY_HEAD = """attn 1
 variant window_of_key_head {
     input width: i32[kv_head]
