@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import NamedTuple
 
 from ..analysis.rules import MinMaxTable, sorted_name
@@ -73,6 +74,11 @@ def struct_format(parameters: Iterable[Parameter]) -> str:
     items = tuple(parameters)
     end = sum(item.size for item in items)
     return "=" + "".join(item.format for item in items).replace("P", "Q") + "x" * (Layout.of(items).size - end)
+
+
+def struct_digest(parameters: Iterable[Parameter]) -> str:
+    """What tells `struct Params` of one kernel from that of another: the SHA-256 of its fields."""
+    return sha256("\n".join(f"{item.ctype} {item.name}" for item in parameters).encode("ascii")).hexdigest()
 
 
 class InputPrepass(NamedTuple):

@@ -13,6 +13,8 @@ from ..compiler import NO_DEFINES, Defines, no_variants
 from ..diagnostics import AttnccError, Diagnostic
 from ..kernels.candidates import Candidates
 from ..kernels.kernel_names import kernel_name, separate_dq_name
+from ..kernels.launched import structs
+from ..kernels.parameters import struct_digest
 from ..kernels.registry import facts_of
 from ..machine_code import Compiled, compiled, other_kernels
 from ..quoting import json_text
@@ -196,8 +198,10 @@ def _write_variant(
     folder: Path, package: VariantPackage, codes: Mapping[str, Compiled], reports: Mapping[str, dict[str, Any]]
 ) -> None:
     plans = {kernel_name(plan) for plan in package.plans}
+    params = {name: struct_digest(fields) for plan in package.plans for name, fields in structs(plan).items()}
     kernels = {
-        name: report | {"plan": f"{name}{PLAN_SUFFIX}" if name in plans else None} for name, report in reports.items()
+        name: report | {"params": params[name], "plan": f"{name}{PLAN_SUFFIX}" if name in plans else None}
+        for name, report in reports.items()
     }
     files = {name: text.encode("utf-8") for name, text in package.files().items()}
     files |= {f"{name}{CODE_SUFFIX}": codes[name].code.image for name in package.sources}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...diagnostics import AttnccError, Diagnostic
+from ...version import __version__
 
 MANIFEST = "manifest.json"
 
@@ -49,6 +50,7 @@ _NEEDED: dict[str, Callable[[Any], bool]] = {
 _TOLD: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("registers", "spill_stores", "spill_loads", "shared_bytes"), _counts(2**31)),
     **dict.fromkeys(("target", "calls"), _is_text),
+    "params": _is_digest,
     "compile_seconds": _is_time,
     "messages": lambda value: isinstance(value, list) and all(map(_is_text, value)),
     "choice": lambda value: isinstance(value, dict),
@@ -58,9 +60,11 @@ _TOLD: dict[str, Callable[[Any], bool]] = {
 
 @dataclass(frozen=True)
 class Manifest:
-    """`kernels`: what is told of each, by its name. `digests`: the SHA-256 of cubins and plans, by file name."""
+    """`version`: of the attncc that wrote it. `kernels`: what is told of each, by its name. `digests`: the SHA-256 of
+    cubins and plans, by file name."""
 
     folder: Path
+    version: str
     kernels: Mapping[str, Mapping[str, Any]]
     digests: Mapping[str, str]
 
@@ -69,7 +73,7 @@ class Manifest:
         """That of a variant's folder; None where the build compiled nothing. AttnccError A507 if it is damaged."""
         try:
             found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-            return cls(folder, _kernels(found), _digests(found))
+            return cls(folder, str(found.get("attncc")), _kernels(found), _digests(found))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
@@ -79,6 +83,14 @@ class Manifest:
         """AttnccError A507 if a file isn't the one that the build wrote."""
         if self.digests.get(name) != digest(content):
             raise damaged(self.folder, f"{name} is not the file that {MANIFEST} tells of")
+
+    def check_params(self, name: str, params: str) -> None:
+        """AttnccError A530 if a kernel takes other parameters than this attncc launches it with: those of this digest.
+        Before packages told of them, kernels took others too."""
+        if self.kernels[name].get("params") != params:
+            what = f"the built package {self.folder} is of another version of attncc"
+            notes = f"attncc {self.version} built it, this is {__version__}", f"{name} takes other parameters"
+            raise AttnccError(Diagnostic("A530", what, notes=notes, help="build it again: attncc build FILE"))
 
 
 def digest(content: bytes) -> str:

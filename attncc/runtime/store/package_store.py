@@ -13,7 +13,8 @@ from ...diagnostics import AttnccError, Diagnostic
 from ...ir import Variant
 from ...kernels.helpers import append
 from ...kernels.kernel_names import kernel_name
-from ...kernels.launched import kernel_names
+from ...kernels.launched import structs
+from ...kernels.parameters import Parameter, struct_digest
 from ...kernels.registry import backward_facts
 from ...schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, KernelPlan, OwnKernel
 from ...schedule.plan_check import check_plan
@@ -113,7 +114,8 @@ class PackageStore:
         return self._manifest.kernels if self._manifest is not None else {}
 
     def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
-        return {name: self._machine_code(name) for plan in plans for name in kernel_names(plan)}
+        fields = {name: parameters for plan in plans for name, parameters in structs(plan).items()}
+        return {name: self._machine_code(name, parameters) for name, parameters in fields.items()}
 
     def append_code(self, dtype: str, angles: str, capability: int, kv_dtype: str | None = None) -> MachineCode:
         prefix = append.prefix(dtype, angles, kv_dtype)
@@ -128,9 +130,9 @@ class PackageStore:
                 options += f" --arch {','.join([*built, target_for(capability)])}"
             help_ = f"build it with that: attncc build FILE --serving{options}"
             raise AttnccError(Diagnostic("A505", what, help=help_))
-        return self._machine_code(f"{prefix}{target}")
+        return self._machine_code(f"{prefix}{target}", append.parameters(dtype, angles, kv_dtype))
 
-    def _machine_code(self, name: str) -> MachineCode:
+    def _machine_code(self, name: str, parameters: Sequence[Parameter]) -> MachineCode:
         file = f"{name}{CODE_SUFFIX}"
         manifest, entry = self._manifest, self.report().get(name)
         try:
@@ -148,6 +150,7 @@ class PackageStore:
                 )
             )
         manifest.check(file, image)
+        manifest.check_params(name, struct_digest(parameters))
         return MachineCode(image, entry["nvrtc"], entry["entry"], entry["threads"], entry["dynamic_shared_bytes"])
 
     @cached_property

@@ -15,12 +15,15 @@ from attncc.analysis.rules import QBounds
 from attncc.diagnostics import AttnccError
 from attncc.ir import const, symbol
 from attncc.kernels.kernel_names import kernel_name
+from attncc.kernels.parameters import Parameter, struct_digest
+from attncc.kernels.registry import facts_of
 from attncc.package.variant_package import plan_text
 from attncc.runtime.kernel import Kernel
 from attncc.runtime.store.manifest import MANIFEST, digest
 from attncc.runtime.store.package_store import PLAN_SUFFIX, PackageStore
 from attncc.runtime.store.store import Configuration
 from attncc.schedule.plan import KEY_PASSES, TILES_2D_PASSES, KernelPlan
+from attncc.version import __version__
 from tests import plans
 
 ROWS = QBounds(const(0), symbol("q_len"), const(0), const(0))
@@ -121,18 +124,39 @@ def test_hopper_orders_the_sum_of_dq_and_needs_no_pass_for_it(tmp_path: Path) ->
     assert PackageStore(put(tmp_path, *made)).backward_plans(Configuration("fp16", 64, 64), "sm_90a") == (made[1],)
 
 
+ENTRY = {"nvrtc": "13.0", "entry": "causal_forward", "threads": 64, "dynamic_shared_bytes": 512}
+
+
+def with_code(folder: Path, plan: KernelPlan, **told: str) -> PackageStore:
+    """Of one kernel; what else its manifest tells of it."""
+    put(folder, plan)
+    (folder / f"{kernel_name(plan)}.cubin").write_bytes(b"image")
+    hashes = {path.name: digest(path.read_bytes()) for path in folder.iterdir()}
+    kernels = {kernel_name(plan): ENTRY | told}
+    (folder / MANIFEST).write_text(json.dumps({"attncc": "0.1", "kernels": kernels, "sha256": hashes}))
+    return PackageStore(folder)
+
+
 def test_machine_code_comes_with_what_its_launch_needs(tmp_path: Path) -> None:
     plan = plans.plan(plans.CAUSAL, "bf16")
     name = kernel_name(plan)
-    put(tmp_path, plan)
-    (tmp_path / f"{name}.cubin").write_bytes(b"image")
-    entry = {"nvrtc": "13.0", "entry": "causal_forward", "threads": 64, "dynamic_shared_bytes": 512}
-    hashes = {path.name: digest(path.read_bytes()) for path in tmp_path.iterdir()}
-    (tmp_path / MANIFEST).write_text(json.dumps({"kernels": {name: entry}, "sha256": hashes}))
-    code = PackageStore(tmp_path).machine_codes([plan])[name]
+    store = with_code(tmp_path, plan, params=struct_digest(facts_of(plan).parameters()))
+    code = store.machine_codes([plan])[name]
     assert (code.image, code.nvrtc, code.entry, code.threads, code.shared_bytes) == (
         b"image", "13.0", "causal_forward", 64, 512,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("told", ["another field", "none"])
+def test_kernels_that_take_other_parameters_are_not_launched(tmp_path: Path, told: str) -> None:
+    """They were built by another attncc, and would read what isn't there. Older packages don't tell."""
+    plan = plans.plan(plans.CAUSAL, "bf16")
+    other = struct_digest([*facts_of(plan).parameters(), Parameter("more", "int")])
+    store = with_code(tmp_path, plan, **({"params": other} if told == "another field" else {}))
+    with pytest.raises(AttnccError, match=r"A530.*another version") as caught:
+        store.machine_codes([plan])
+    (found,) = caught.value.diagnostics
+    assert found.notes[0] == f"attncc 0.1 built it, this is {__version__}" and "attncc build FILE" in found.help
 
 
 @pytest.mark.parametrize("damage", ["no plans", "plan", "foreign plan", "manifest"])
