@@ -15,9 +15,9 @@ class Crossings(NamedTuple):
 
     # Forward calls that would leave most of the GPU idle run the decode kernel, which shares their keys out among all
     # multiprocessors. Its start and its merge take as long as the forward kernel takes for so many keys.
-    split_keys: float = 400
-    # The same under a mask, where blocks of queries see different numbers of keys.
-    masked_split_keys: float = 800
+    split_keys: float = 200
+    # The same under a mask, where blocks of queries may see different numbers of keys.
+    masked_split_keys: float = 300
     # Its keys take so many times as long as in a forward kernel that has all multiprocessors.
     decode_cost: float = 2.5
     # Calls of few rows over so many keys run the kernel of wide heads in place of the decode kernel.

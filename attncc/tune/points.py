@@ -63,7 +63,11 @@ def _split_keys(chip: Chip) -> Iterator[Sample]:
 
 
 def _masked_split_keys(chip: Chip) -> Iterator[Sample]:
-    return (sample._replace(causal=True) for sample in _split_keys(chip))
+    """The same behind a cache; and without one, where blocks of queries see from few keys to all."""
+    for sample in _split_keys(chip):
+        yield sample._replace(causal=True)
+        if sample.kv_len <= 1024:
+            yield sample._replace(q_len=sample.kv_len, causal=True)
 
 
 def _decode_cost(chip: Chip) -> Iterator[Sample]:
@@ -146,13 +150,13 @@ POINTS = (
     Point(
         "split_keys",
         "forward to decode, few thread blocks: keys to start",
-        (200, 300, 400, 600, 800, 1200, NEVER),
+        (100, 200, 300, 400, 600, 800, 1200, NEVER),
         _split_keys,
     ),
     Point(
         "masked_split_keys",
         "the same under a mask",
-        (300, 600, 800, 1000, 1200, 1500, 2000, NEVER),
+        (100, 200, 300, 400, 600, 800, 1000, 1500, NEVER),
         _masked_split_keys,
     ),
     Point("decode_cost", "the same: times as long, all busy", (1.5, 2, 2.5, 3, 3.5, 4, 6), _decode_cost),
