@@ -16,19 +16,19 @@
 //        row_exchange.cuh 1614, lanes.cuh 1689, load_matrices.cuh 1697, mma_16bit.cuh 1708, column_slices.cuh 1744
 //  1315    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
 //  1836  items, and the units that they have
-//  1931  the keys of a tile of Q
-//  1975  how warps share a tile
-//  2009  one part of an item
-//  2018    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
-//  2034    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
-//  2064    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  2075    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  2087    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
-//  2095    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
-//  2106  parts of an item
-//  2176  the kernel
-//  2182    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2218    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//  1937  the keys of a tile of Q
+//  1981  how warps share a tile
+//  2015  one part of an item
+//  2024    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
+//  2040    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
+//  2070    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  2081    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  2093    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
+//  2101    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
+//  2112  parts of an item
+//  2182  the kernel
+//  2188    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2225    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The cache has one row for
 // each key: 512 latents, and 64 columns with rotary embeddings. All query heads share it. K is the whole row, and V is
@@ -1874,27 +1874,31 @@ template <class AnyWork> DEVICE void find_sequence_rows(AnyWork& work, const Par
     find_rows(work, params);
 }
 
-/// The units of one key head of a sequence.
-template <class AnyWork> DEVICE int head_units(const Params& params, const AnyWork& work, const Team& team) {
-    int units = 0;
-    AnyWork each = work;
+/// The units of each key head of a sequence; and of each of its blocks of rows, if all are taken to have as many: else 0.
+struct HeadUnits {
+    int units = 0, of_block = 0;
+
+    /// Of several blocks the first and the last may have about as many. Then all have as many as the one of these that has more, so that
+    /// each can be cut by itself (head_runs.cuh).
+    template <class AnyWork> DEVICE HeadUnits(const Params& params, const AnyWork& work, const Team& team) {
+        AnyWork each = work;
 #pragma unroll 1
-    for (each.q_block = team.first_q_block; each.q_block < team.q_blocks_end(q_blocks_of(params, work)); ++each.q_block)
-        units += units_of(params, each, team);
-    return units;
-}
+        for (each.q_block = team.first_q_block; each.q_block < team.q_blocks_end(q_blocks_of(params, work)); ++each.q_block)
+            units += units_of(params, each, team);
+    }
+};
 
 /// An item, and where its units stand among those of all: sequence by sequence, in one head by head, in one by blocks of rows.
 struct Item {
     Work work;
     int first, units;
-
     Item() = default;
 
-    /// What comes before the first item of the head that has a unit.
+    /// What comes before the first item of the head that has a unit, or of blocks that have as many before the one that has it.
     DEVICE Item(const Params& params, int unit, int sequence, int sequence_first, const Team& team) {
         find_sequence_rows(work, params, sequence);
-        const int each = max(head_units(params, work, team), 1);
+        const HeadUnits of_head(params, work, team);
+        const int each = max(of_head.units, 1);
         work.head = uniform((unit - sequence_first) / each);
         work.q_block = team.first_q_block - 1;
         units = 0;
@@ -1906,7 +1910,7 @@ struct Item {
         first += units;
         if (first >= end) return false;
         if (++work.q_block == team.q_blocks_end(q_blocks_of(params, work))) {
-            if (++work.head == params.num_kv_heads) next_sequence(params);
+            if (++work.head == params.num_kv_heads) next_sequence(params, team);
             work.q_block = team.first_q_block;
         }
         units = uniform(units_of(params, work, team));
@@ -1915,17 +1919,19 @@ struct Item {
 
 private:
     /// There is one, since there are units left.
-    DEVICE void next_sequence(const Params& params) {
+    DEVICE void next_sequence(const Params& params, const Team& team) {
         int sequence = work.sequence + 1;
         for (; find_sequence_rows(work, params, sequence), work.q_len == 0; ++sequence) {}
     }
 };
 
-/// The units of a sequence, of which lanes have one each.
-DEVICE int sequence_units(const Params& params, int sequence, const Team& team) {
+/// The units of a sequence, of which lanes have one each. `even` stays true if all blocks of rows of a head have as many.
+DEVICE int sequence_units(const Params& params, int sequence, const Team& team, bool& even) {
     LaneWork work;
     find_sequence_rows(work, params, sequence);
-    return params.num_kv_heads * head_units(params, work, team);
+    const HeadUnits of_head(params, work, team);
+    even &= of_head.of_block > 0 || work.q_len == 0;
+    return params.num_kv_heads * of_head.units;
 }
 
 // ---------------------------------------------------------------- the keys of a tile of Q
@@ -2180,7 +2186,8 @@ struct Run {
 extern "C" __global__ void __launch_bounds__(THREADS, 1) mla_decode_forward(const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char shared[];
     // Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-    const SequenceUnits all(params.batch, [&](int sequence) { return sequence_units(params, sequence, Team()); });
+    bool even = true;
+    const SequenceUnits all(params.batch, [&](int sequence) { return sequence_units(params, sequence, Team(), even); });
     const int total = all.total();
     const int count = count_runs(total, params.most_parts, params.few_units, params.fewer_runs);
     const Runs runs(total, count);

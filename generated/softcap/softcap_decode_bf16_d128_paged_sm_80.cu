@@ -16,19 +16,19 @@
 //  1435    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
 //  1454    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
 //  1462    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1469  leaf code of decode: stream_k.cuh 1471, head_runs.cuh 1570, one_team.cuh 1618, kv_copies.cuh 1630,
-//        copy_pages.cuh 1640, kv_pages.cuh 1750, kv_ring.cuh 1765, arrivals.cuh 1858, merge_rows.cuh 1874,
-//        partial_results.cuh 1981, merge_pieces.cuh 2053, warp_results.cuh 2146, load_rows.cuh 2181
-//  1875    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
-//  2202  items, and the units that they have
-//  2297  the keys of a tile of Q
-//  2341  one part of an item
-//  2363    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2394    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
-//  2409  parts of an item
-//  2489  the kernel
-//  2495    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2530    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
+//  1469  leaf code of decode: stream_k.cuh 1471, head_runs.cuh 1570, one_team.cuh 1622, kv_copies.cuh 1634,
+//        copy_pages.cuh 1644, kv_pages.cuh 1754, kv_ring.cuh 1769, arrivals.cuh 1862, merge_rows.cuh 1878,
+//        partial_results.cuh 1985, merge_pieces.cuh 2057, warp_results.cuh 2150, load_rows.cuh 2185
+//  1879    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
+//  2206  items, and the units that they have
+//  2323  the keys of a tile of Q
+//  2367  one part of an item
+//  2389    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2420    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
+//  2435  parts of an item
+//  2515  the kernel
+//  2521    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2559    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale · q·k in natural units,
 // and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -896,7 +896,7 @@ struct Params {
     long long out_stride_batch, out_stride_head, out_stride_row;
     unsigned long long page_magic;
     int q_offset, q_offset_form, batch, num_heads, num_kv_heads, q_len, kv_len, slot_rows, group, few_units, fewer_runs;
-    int page_rows, page_shift, pages, max_blocks, box_rows;
+    int row_blocks, page_rows, page_shift, pages, max_blocks, box_rows;
     unsigned group_inverse;
     float most_parts, scale;
 };
@@ -1568,32 +1568,36 @@ template <class UnitsOf> struct SequenceUnits {
 };
 
 // ---- head_runs.cuh
-/// Runs that don't cut heads, or don't go on from head to head, where that takes no longer: up to `parts` of each `each` units, of `size`
+/// Runs that don't cut pieces, or don't go on from piece to piece, where that takes no longer: up to `parts` of each `each` units, of `size`
 /// units, but for the first `longer` ones, which have one more, and the last; others are empty.
 struct HeadRuns : Runs {
     int each, parts;
 
     HeadRuns() = default;
 
-    /// Up to `count` runs. One that goes on with another head begins anew: nothing is on its way then, for as long as AGAIN units take,
-    /// or half as many where two runs share a multiprocessor, as they do if they aren't `few`. So heads that are `alike` are cut each
-    /// by itself, or runs have several whole heads, if no run becomes longer by more. Where units are `few`, runs have two, as far as heads have: a run's first two tiles are
-    /// on their way at once, so one alone is no faster, and leaves more parts.
-    DEVICE HeadRuns(int total, int count, int heads, bool alike, bool few) : Runs(total, count), each(total), parts(ALL) {
+    /// Up to `count` runs. One that goes on with another piece, a head or a block of its rows, begins anew: nothing is on its way then, for
+    /// as long as AGAIN units take, or half as many where two runs share a multiprocessor, as they do if they aren't `few`. So pieces that
+    /// are `alike` are cut each by itself, or runs have several whole ones, if no run becomes longer by more. Blocks of rows `share_keys`:
+    /// cut alike, they read the same ones at the same time, which spares more. Where units are `few`, runs have two, as far as pieces have: a
+    /// run's first two tiles are on their way at once, so one alone is no faster, and leaves more parts.
+    DEVICE HeadRuns(int total, int count, int pieces, bool share_keys, bool alike, bool few)
+        : Runs(total, count), each(total), parts(ALL) {
         constexpr int AGAIN = 4;
         constexpr int LEAST = 2;
+        constexpr int SHARED = 4;
         if (!alike || total >= SMALL) return;
-        const int of_head = small_quotient(total, heads), may_have = size + (few ? AGAIN : AGAIN / 2);
-        if (of_head * heads != total) return;
-        if (heads > count) {
-            const int whole = small_quotient(heads + count - 1, count) * of_head;
+        const int of_piece = small_quotient(total, pieces);
+        const int may_have = size + (few ? AGAIN : AGAIN / 2) + (share_keys ? size / SHARED : 0);
+        if (of_piece * pieces != total) return;
+        if (pieces > count) {
+            const int whole = small_quotient(pieces + count - 1, count) * of_piece;
             if (whole <= may_have) size = whole, longer = 0;
             return;
         }
-        const int most = small_quotient(count, heads);
-        const int longest = max(small_quotient(of_head + most - 1, most), few ? min(of_head, LEAST) : 1);
+        const int most = small_quotient(count, pieces);
+        const int longest = max(small_quotient(of_piece + most - 1, most), few ? min(of_piece, LEAST) : 1);
         if (longest > may_have) return;
-        each = of_head;
+        each = of_piece;
         parts = most;
         size = longest;
         longer = 0;
@@ -2240,31 +2244,50 @@ template <class AnyWork> DEVICE void find_sequence_rows(AnyWork& work, const Par
     find_rows(work, params);
 }
 
-/// The units of one key head of a sequence.
-template <class AnyWork> DEVICE int head_units(const Params& params, const AnyWork& work, const Team& team) {
-    int units = 0;
-    AnyWork each = work;
-#pragma unroll 1
-    for (each.q_block = team.first_q_block; each.q_block < team.q_blocks_end(q_blocks_of(params, work)); ++each.q_block)
-        units += units_of(params, each, team);
-    return units;
-}
+/// The units of each key head of a sequence; and of each of its blocks of rows, if all are taken to have as many: else 0.
+struct HeadUnits {
+    int units = 0, of_block = 0;
+
+    /// Of several blocks the first and the last may have about as many. Then all have as many as the one of these that has more, so that
+    /// each can be cut by itself (head_runs.cuh).
+    template <class AnyWork> DEVICE HeadUnits(const Params& params, const AnyWork& work, const Team& team) {
+        constexpr int ABOUT = 8;
+        const int blocks = q_blocks_of(params, work);
+        int first = 0, own = 0;
+        AnyWork each = work;
+        NO_UNROLL for (each.q_block = 0; each.q_block < blocks; ++each.q_block) {
+            own = units_of(params, each, team);
+            first = each.q_block == 0 ? own : first;
+            units += own;
+        }
+        const int most = max(first, own);
+        if (abs(first - own) > most / ABOUT) return;
+        of_block = most;
+        units = most * blocks;
+    }
+};
 
 /// An item, and where its units stand among those of all: sequence by sequence, in one head by head, in one by blocks of rows.
 struct Item {
     Work work;
     int first, units;
-
+    int of_block;  // as of the sequence's HeadUnits
     Item() = default;
 
-    /// What comes before the first item of the head that has a unit.
+    /// What comes before the first item of the head that has a unit, or of blocks that have as many before the one that has it.
     DEVICE Item(const Params& params, int unit, int sequence, int sequence_first, const Team& team) {
         find_sequence_rows(work, params, sequence);
-        const int each = max(head_units(params, work, team), 1);
+        const HeadUnits of_head(params, work, team);
+        const int each = max(of_head.units, 1);
         work.head = uniform((unit - sequence_first) / each);
         work.q_block = team.first_q_block - 1;
         units = 0;
         first = uniform(sequence_first + work.head * each);
+        of_block = uniform(of_head.of_block);
+        if (of_block == 0) return;
+        const int before = uniform((unit - first) / of_block);
+        work.q_block += before;
+        first += before * of_block;
     }
 
     /// Goes on to the next item, if there is one that begins before unit `end`.
@@ -2272,26 +2295,29 @@ struct Item {
         first += units;
         if (first >= end) return false;
         if (++work.q_block == team.q_blocks_end(q_blocks_of(params, work))) {
-            if (++work.head == params.num_kv_heads) next_sequence(params);
+            if (++work.head == params.num_kv_heads) next_sequence(params, team);
             work.q_block = team.first_q_block;
         }
-        units = uniform(units_of(params, work, team));
+        units = of_block > 0 ? of_block : uniform(units_of(params, work, team));
         return true;
     }
 
 private:
     /// There is one, since there are units left.
-    DEVICE void next_sequence(const Params& params) {
+    DEVICE void next_sequence(const Params& params, const Team& team) {
         int sequence = work.sequence + 1;
         for (; find_sequence_rows(work, params, sequence), work.q_len == 0; ++sequence) {}
+        of_block = uniform(HeadUnits(params, work, team).of_block);
     }
 };
 
-/// The units of a sequence, of which lanes have one each.
-DEVICE int sequence_units(const Params& params, int sequence, const Team& team) {
+/// The units of a sequence, of which lanes have one each. `even` stays true if all blocks of rows of a head have as many.
+DEVICE int sequence_units(const Params& params, int sequence, const Team& team, bool& even) {
     LaneWork work;
     find_sequence_rows(work, params, sequence);
-    return params.num_kv_heads * head_units(params, work, team);
+    const HeadUnits of_head(params, work, team);
+    even &= of_head.of_block > 0 || work.q_len == 0;
+    return params.num_kv_heads * of_head.units;
 }
 
 // ---------------------------------------------------------------- the keys of a tile of Q
@@ -2493,10 +2519,13 @@ struct Share {
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) softcap_decode(const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char shared[];
     // Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-    const SequenceUnits all(params.batch, [&](int sequence) { return sequence_units(params, sequence, Team()); });
+    bool even = true;
+    const SequenceUnits all(params.batch, [&](int sequence) { return sequence_units(params, sequence, Team(), even); });
     const int total = all.total();
     const int count = count_runs(total, params.most_parts, params.few_units, params.fewer_runs);
-    const HeadRuns runs(total, count, params.batch * params.num_kv_heads, all.alike(), total < params.few_units);
+    const int heads = params.batch * params.num_kv_heads;
+    const bool share_keys = params.row_blocks > heads && __all_sync(~0u, even);
+    const HeadRuns runs(total, count, share_keys ? params.row_blocks : heads, share_keys, all.alike(), total < params.few_units);
     const Run found = {runs, uniform(runs.begin(block_index())), uniform(runs.begin(block_index() + 1)), Team()};
     if (found.begin >= total) return;
     int sequence_first;

@@ -56,6 +56,11 @@ CASES = (
     case("causal", 11, 5000, 4, head_dim=64),
     case("causal", 7, 5000, 4, packed=True),
     case("causal", 100, 8000, 1),  # more rows than a tile holds, but few thread blocks of the forward kernel
+    case("causal", 60, 8100, 4),  # several blocks of rows, which see about as many keys
+    case("speculative_tree", 60, 6000, 4),
+    case("alibi", 50, 4000, 4, head_dim=64),
+    case("causal", 500, 500, 1),  # the first sees few keys, the last all
+    case("causal", 77, 2000, 3, packed=True),
 )
 
 
