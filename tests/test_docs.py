@@ -7,6 +7,10 @@ import re
 from functools import cache
 from pathlib import Path
 
+import click
+
+from attncc.cli import COMMANDS
+from attncc.cli import attncc as command_line
 from tests.test_layering import FLOORS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,3 +106,17 @@ def test_the_page_of_errors_lists_all_of_them() -> None:
 def test_the_menu_of_the_site_has_every_page() -> None:
     menu = re.findall(r"^[\w/-]+$", (ROOT / "docs" / "index.md").read_text("utf-8"), re.M)
     assert sorted({"index", *menu} - {"api", "notebook/README"}) == sorted(page.stem for page in PAGES)
+
+
+def options(command: str) -> set[str]:
+    found = command_line.get_command(click.Context(command_line), command)
+    assert found is not None
+    return {option for item in found.params for option in item.opts}
+
+
+def test_options_of_commands_exist() -> None:
+    known = {name: options(name) for name in COMMANDS}
+    for page in (ROOT / "README.md", *PAGES, *(ROOT / "docs" / "errors").glob("*.md")):
+        text = page.read_text(encoding="utf-8").replace("\\\n", "")
+        for name, rest in re.findall(rf"\battncc ({'|'.join(COMMANDS)})\b([^`\n]*)", text):
+            assert set(re.findall(r"(?<!\S)--[\w-]+", rest)) <= known[name], f"{page}: attncc {name}{rest}"
