@@ -69,7 +69,8 @@ if TYPE_CHECKING:
 @click.option(
     "--serving",
     is_flag=True,
-    help="Kernels for few queries, for caches in pages (block_table), and for shared prefixes (shared_prefix).",
+    help="Kernels for few queries, for caches in pages (block_table), for shared prefixes (shared_prefix), and those "
+    "that append new keys (k_new).",
 )
 @click.option(
     "--kv-dtype",
