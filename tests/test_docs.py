@@ -48,6 +48,13 @@ def test_a_missing_file_is_found() -> None:
     assert missing_files("`syntax/parser.py`, `nobody/parser.py` and `gone.cuh`") == ["nobody/parser.py", "gone.cuh"]
 
 
+def test_files_that_the_code_speaks_of_exist() -> None:
+    """In what users and engineers read of it: comments, docstrings, messages."""
+    sources = {path: missing_files(path.read_text(encoding="utf-8")) for path in (ROOT / "attncc").rglob("*.py")}
+    written = {"FILE.py", "manifest.json"}  # users' own, and a package's
+    assert {path: missing for path, names in sources.items() if (missing := [*{*names} - written])} == {}
+
+
 def linked(text: str) -> list[str]:
     """What its links and pictures lead to, other than pages of the web."""
     return re.findall(r"\]\((?!https?:)([^)\s]+)\)", text)
