@@ -109,9 +109,9 @@ class Lengths(click.ParamType[Any]):
 @click.option(
     "--kv-dtype",
     type=click.Choice(["e4m3", "int8"]),
-    help="Of a cache of 8 bits beside q of 16, whose kernels are portable ones on every target.",
+    help="The dtype of a cache of 8 bits beside q of 16; its kernels are portable ones on every target.",
 )
-@click.option("--seed", type=int, default=0, help="Of the inputs that are drawn at random.")
+@click.option("--seed", type=int, default=0, help="Seed of the inputs that are drawn at random.")
 @input_option
 @define_option
 @imports_option
