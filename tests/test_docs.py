@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from attncc.cli import COMMANDS
 from attncc.cli import attncc as command_line
+from attncc.kernels.crossings import Crossings
 from tests.test_layering import FLOORS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -127,3 +129,24 @@ def test_options_of_commands_exist() -> None:
         text = page.read_text(encoding="utf-8").replace("\\\n", "")
         for name, rest in re.findall(rf"\battncc ({'|'.join(COMMANDS)})\b([^`\n]*)", text):
             assert set(re.findall(r"(?<!\S)--[\w-]+", rest)) <= known[name], f"{page}: attncc {name}{rest}"
+
+
+def test_specs_with_portable_kernels_on_hopper_are_named() -> None:
+    """By the table of tiles that compiling found; a spec whose schedule asks for portable kernels isn't one."""
+    tiles = json.loads((ROOT / "attncc" / "kernels" / "known_tiles.json").read_text("utf-8"))
+    kernel = re.compile(r"(\w+)_(?:forward|backward)_bf16_d(?:64|128|256)_sm_90a")
+    found = {
+        match[1]
+        for name, (_, tile) in tiles.items()
+        if tile.startswith("portable") and (match := kernel.fullmatch(name))
+    }
+    section = (ROOT / "docs" / "hopper.md").read_text("utf-8").partition("## Where the portable kernels run instead")[2]
+    specs = {path.stem for path in (ROOT / "specs").glob("*.attn")}
+    assert specs & {*re.findall(r"`(\w+)`", section)} == found - {"flash_attention_1"}
+
+
+def test_when_decode_runs_is_told_as_it_is() -> None:
+    points = Crossings()
+    said = " ".join((ROOT / "docs" / "language.md").read_text("utf-8").split())
+    assert f"from {points.split_keys} keys on ({points.masked_split_keys} under a mask)" in said
+    assert f"less than {100 / points.decode_cost:.0f} % of the GPU" in said
