@@ -228,7 +228,8 @@ class ParsedVariant:
     def reference(self, q: Any, k: Any, v: Any, **call: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Dense attention in fp64: out, shaped as a kernel's, and lse (None unless softmax).
 
-        `call` holds the inputs and the arguments that kernels take: scale, layout, seed, cu_seqlens_q, cu_seqlens_kv.
+        `call` holds the inputs and what kernels take by keyword, such as scale, layout, seed, cu_seqlens_q or kv_lens,
+        other than out, return_lse, stream and new rows.
         """
         return reference.forward(self.variant, q, k, v, **call)
 

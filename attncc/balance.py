@@ -69,32 +69,18 @@ def balance(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array], dev
     sequences = [list(_items(plan, problem, sequence, inputs)) for sequence in problem.sequences()]
     items = [item for own in sequences for item in own]
     tiles, resident = [item.tiles for item in items], capacity(plan, device)
-    facts = facts_of(plan)
-    longest = max(tiles, default=1)
-    if isinstance(facts, Decode):
-        shared = [_units(facts, own, problem.num_kv_heads) for own in sequences]
-        units, alike = [count for own in shared for count in own], len({sum(own) for own in shared}) == 1
-        grid = decode_grid(facts, problem, resident)
-        laid = facts.laid_out(problem, units, chip_like(device), grid, alike=alike)
-        shares = [share for own in laid for share in _runs(own, tiles, fixed=facts.splits > 0)]
-        one_count = choose_splits(len(tiles), longest, resident)
+    one_count = choose_splits(len(tiles), max(tiles, default=1), resident)
+    if isinstance(facts_of(plan), Decode):
+        shares = _decode_shares(plan, problem, sequences, device, resident)
     else:
-        one_count = plan.split_kv or choose_splits(len(tiles), longest, resident)
+        one_count = plan.split_kv or one_count
         shares = _splits(tiles, one_count)
-    counts = [0] * len(tiles)  # the parts of each item
-    for share in shares:
-        for item, parts_of_item in share.items:
-            counts[item] += parts_of_item
-    parts = sum(count for count in counts if count > 1)
-    columns, element = plan.head_dim + plan.value_head_dim, DTYPE_BYTES[plan.dtype]
+    counts = _parts_of_items(len(items), shares)
     v_in_k = forward_facts(plan).latent_stages > 0
-    kv_bytes = sum(item.keys for item in items) * (plan.head_dim if v_in_k else columns) * plan.kv_bytes
-    part_rows = sum(items[number].rows * count for number, count in enumerate(counts) if count > 1)
+    kv_columns = plan.head_dim + (0 if v_in_k else plan.value_head_dim)
+    kv_bytes = sum(item.keys for item in items) * kv_columns * plan.kv_bytes
+    part_rows = sum(item.rows * count for item, count in zip(items, counts, strict=True) if count > 1)
     part_bytes = part_rows * (plan.stored_value_head_dim + 2) * _FLOAT_BYTES
-    rows = sum(item.rows for item in items)
-    q_bytes, out_bytes = rows * plan.head_dim * element, rows * plan.value_head_dim * DTYPE_BYTES[plan.out_dtype]
-    traffic = Traffic({"q": q_bytes, "kv": kv_bytes, "parts": part_bytes}, {"out": out_bytes, "parts": part_bytes})
-    flops = 2 * sum(item.keys * item.rows for item in items) * columns
     each = [share.tiles for share in shares]
     return Balance(
         blocks=len(each),
@@ -105,14 +91,45 @@ def balance(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array], dev
         busiest=_busiest(each, resident),
         items=len(items),
         cut=sum(count > 1 for count in counts),
-        parts=parts,
+        parts=sum(count for count in counts if count > 1),
         part_bytes=part_bytes,
         kv_bytes=kv_bytes,
         v_in_k=v_in_k,
-        roofline=roofline(flops, traffic, device, element),
+        roofline=_roofline(plan, items, kv_bytes, part_bytes, device),
         one_count=one_count,
         one_count_busiest=_busiest([share.tiles for share in _splits(tiles, one_count)], resident),
     )
+
+
+def _decode_shares(
+    plan: KernelPlan, problem: Problem, sequences: Sequence[Sequence[_Item]], device: Device, resident: int
+) -> list[_Share]:
+    """Runs of tiles, or of splits where each item has as many."""
+    facts = facts_of(plan)
+    assert isinstance(facts, Decode)
+    tiles = [item.tiles for own in sequences for item in own]
+    shared = [_units(facts, own, problem.num_kv_heads) for own in sequences]
+    units, alike = [count for own in shared for count in own], len({sum(own) for own in shared}) == 1
+    grid = decode_grid(facts, problem, resident)
+    laid = facts.laid_out(problem, units, chip_like(device), grid, alike=alike)
+    return [share for own in laid for share in _runs(own, tiles, fixed=facts.splits > 0)]
+
+
+def _parts_of_items(items: int, shares: Sequence[_Share]) -> list[int]:
+    """Into how many parts each item is cut."""
+    counts = [0] * items
+    for share in shares:
+        for item, parts in share.items:
+            counts[item] += parts
+    return counts
+
+
+def _roofline(plan: KernelPlan, items: Sequence[_Item], kv_bytes: int, part_bytes: int, device: Device) -> Roofline:
+    rows, element = sum(item.rows for item in items), DTYPE_BYTES[plan.dtype]
+    q_bytes, out_bytes = rows * plan.head_dim * element, rows * plan.value_head_dim * DTYPE_BYTES[plan.out_dtype]
+    traffic = Traffic({"q": q_bytes, "kv": kv_bytes, "parts": part_bytes}, {"out": out_bytes, "parts": part_bytes})
+    flops = 2 * sum(item.keys * item.rows for item in items) * (plan.head_dim + plan.value_head_dim)
+    return roofline(flops, traffic, device, element)
 
 
 @dataclass(frozen=True)

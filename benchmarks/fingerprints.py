@@ -202,7 +202,7 @@ def main() -> None:
     parts.add_options(parser)
     options = parser.parse_args()
     if options.keep is not None and options.kind == "text":
-        parser.error("texts take two minutes, and aren't kept: leave --keep out")
+        parser.error("texts take five minutes, and aren't kept: leave --keep out")
     kind, how = KINDS[options.kind], parts.how(options)
     wanted = list(cases(options.specs, options.dtypes, options.targets, options.head_dims))
     found = sweep(kind, options.passes, wanted, how)

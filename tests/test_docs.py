@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from functools import cache
 from pathlib import Path
 
+import click
+
+from attncc.cli import COMMANDS
+from attncc.cli import attncc as command_line
+from attncc.kernels.crossings import Crossings
 from tests.test_layering import FLOORS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +48,13 @@ def test_files_exist() -> None:
 
 def test_a_missing_file_is_found() -> None:
     assert missing_files("`syntax/parser.py`, `nobody/parser.py` and `gone.cuh`") == ["nobody/parser.py", "gone.cuh"]
+
+
+def test_files_that_the_code_speaks_of_exist() -> None:
+    """In what users and engineers read of it: comments, docstrings, messages."""
+    sources = {path: missing_files(path.read_text(encoding="utf-8")) for path in (ROOT / "attncc").rglob("*.py")}
+    written = {"FILE.py", "manifest.json"}  # users' own, and a package's
+    assert {path: missing for path, names in sources.items() if (missing := [*{*names} - written])} == {}
 
 
 def linked(text: str) -> list[str]:
@@ -102,3 +115,38 @@ def test_the_page_of_errors_lists_all_of_them() -> None:
 def test_the_menu_of_the_site_has_every_page() -> None:
     menu = re.findall(r"^[\w/-]+$", (ROOT / "docs" / "index.md").read_text("utf-8"), re.M)
     assert sorted({"index", *menu} - {"api", "notebook/README"}) == sorted(page.stem for page in PAGES)
+
+
+def options(command: str) -> set[str]:
+    found = command_line.get_command(click.Context(command_line), command)
+    assert found is not None
+    return {option for item in found.params for option in item.opts}
+
+
+def test_options_of_commands_exist() -> None:
+    known = {name: options(name) for name in COMMANDS}
+    for page in (ROOT / "README.md", *PAGES, *(ROOT / "docs" / "errors").glob("*.md")):
+        text = page.read_text(encoding="utf-8").replace("\\\n", "")
+        for name, rest in re.findall(rf"\battncc ({'|'.join(COMMANDS)})\b([^`\n]*)", text):
+            assert set(re.findall(r"(?<!\S)--[\w-]+", rest)) <= known[name], f"{page}: attncc {name}{rest}"
+
+
+def test_specs_with_portable_kernels_on_hopper_are_named() -> None:
+    """By the table of tiles that compiling found; a spec whose schedule asks for portable kernels isn't one."""
+    tiles = json.loads((ROOT / "attncc" / "kernels" / "known_tiles.json").read_text("utf-8"))
+    kernel = re.compile(r"(\w+)_(?:forward|backward)_bf16_d(?:64|128|256)_sm_90a")
+    found = {
+        match[1]
+        for name, (_, tile) in tiles.items()
+        if tile.startswith("portable") and (match := kernel.fullmatch(name))
+    }
+    section = (ROOT / "docs" / "hopper.md").read_text("utf-8").partition("## Where the portable kernels run instead")[2]
+    specs = {path.stem for path in (ROOT / "specs").glob("*.attn")}
+    assert specs & {*re.findall(r"`(\w+)`", section)} == found - {"flash_attention_1"}
+
+
+def test_when_decode_runs_is_told_as_it_is() -> None:
+    points = Crossings()
+    said = " ".join((ROOT / "docs" / "language.md").read_text("utf-8").split())
+    assert f"from {points.split_keys} keys on ({points.masked_split_keys} under a mask)" in said
+    assert f"less than {100 / points.decode_cost:.0f} % of the GPU" in said

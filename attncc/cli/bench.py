@@ -16,6 +16,7 @@ from .console import as_json, progress
 from .explain import drawn_inputs
 from .files import check_element_types, load_specification, writing
 from .options import (
+    HEAD_DIM_HELP,
     SPEC_FILE,
     HeadDims,
     Listed,
@@ -76,12 +77,18 @@ class Heads(click.ParamType[Any]):
     type=Listed(Lengths()),
     default="4096,16384",
     show_default=True,
-    help="Of q, k and v, as in 4096; 1:8192 is 1 query over 8192 keys.",
+    help="Lengths of q, k and v, as in 4096; 1:8192 is 1 query over 8192 keys.",
 )
 @click.option("--heads", type=Heads(), default="32/8", show_default=True, help="Query heads, and key heads.")
 @click.option("--batch", type=click.IntRange(1), help=f"Sequences; those of {TOKENS} tokens, if not given.")
-@click.option("--head-dim", type=HeadDims(), default="128", show_default=True, help="Of q and k, as in 64, or 192:128.")
-@click.option("--dtype", type=click.Choice(["fp16", "bf16", "fp32"]), default="bf16", show_default=True, help="Of all.")
+@click.option("--head-dim", type=HeadDims(), default="128", show_default=True, help=HEAD_DIM_HELP)
+@click.option(
+    "--dtype",
+    type=click.Choice(["fp16", "bf16", "fp32"]),
+    default="bf16",
+    show_default=True,
+    help="The dtype of all arrays.",
+)
 @click.option(
     "--pass",
     "pass_name",
@@ -91,7 +98,7 @@ class Heads(click.ParamType[Any]):
     help="What is timed.",
 )
 @click.option("--rounds", type=click.IntRange(1), default=9, show_default=True, help="Windows of each candidate.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of random arrays and of dropout.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of random arrays and of dropout.")
 @click.option(
     "-o",
     "--output",

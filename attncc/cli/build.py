@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     type=Listed(click.Choice(["fp16", "bf16", "fp32", "e4m3"])),
     default="bf16",
     show_default=True,
-    help="Of q, k and v: fp16, bf16, fp32, or e4m3, which is for sm_90a and shares no package.",
+    help="Dtypes of q, k and v: fp16, bf16, fp32, or e4m3, which is for sm_90a and shares no package.",
 )
 @click.option(
     "--head-dim",
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     type=Listed(HeadDims()),
     default="64,128",
     show_default=True,
-    help="Of q and k, and after a colon that of v, as in 64,192:128.",
+    help="Head dims of q and k, after a colon that of v, as in 64,192:128.",
 )
 @click.option(
     "--package",
@@ -69,14 +69,15 @@ if TYPE_CHECKING:
 @click.option(
     "--serving",
     is_flag=True,
-    help="Kernels for few queries, for caches in pages (block_table), and for shared prefixes (shared_prefix).",
+    help="Kernels for few queries, for caches in pages (block_table), for shared prefixes (shared_prefix), and those "
+    "that append new keys (k_new).",
 )
 @click.option(
     "--kv-dtype",
     "kv_dtypes",
     type=Listed(click.Choice(["e4m3", "int8"])),
     default=(),
-    help="Of caches of 8 bits beside q of 16: e4m3, int8. Kernels for them too; with --serving also in pages.",
+    help="Adds kernels for caches of 8 bits beside q of 16: e4m3, int8; with --serving also in pages.",
 )
 @click.option("--backward", is_flag=True, help="The backward pass too; a schedule for it also asks for it.")
 @click.option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from .. import plausible
+    from ..analysis.cost.roofline import Device
     from ..balance import Balance
     from ..compiler import Specification
     from ..explain import Explanation, Order
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from ..problem import Problem
     from ..runtime.cuda.nvrtc import Resources
     from ..runtime.store.crossings import Measured
+    from ..runtime.store.store import Configuration
     from ..schedule.plan import KernelPlan
 
 _WIDENS = "; a portable one on every target, since tiles of the cache become 16 bits on their way"
@@ -106,9 +109,9 @@ class Lengths(click.ParamType[Any]):
 @click.option(
     "--kv-dtype",
     type=click.Choice(["e4m3", "int8"]),
-    help="Of a cache of 8 bits beside q of 16, whose kernels are portable ones on every target.",
+    help="The dtype of a cache of 8 bits beside q of 16; its kernels are portable ones on every target.",
 )
-@click.option("--seed", type=int, default=0, help="Of the inputs that are drawn at random.")
+@click.option("--seed", type=int, default=0, help="Seed of the inputs that are drawn at random.")
 @input_option
 @define_option
 @imports_option
@@ -164,8 +167,6 @@ def _measure(file: Path, given: dict[str, Any]) -> None:
 
 def _of_lengths(problem: Problem, lengths: tuple[int, ...]) -> Problem:
     """A dense problem that has room for them: what kernels are chosen by, and what the table is of."""
-    from dataclasses import replace
-
     if problem.batch not in (1, len(lengths)):
         raise click.UsageError(f"--batch {problem.batch} doesn't go with the {len(lengths)} caches of --kv-lens")
     return replace(problem, batch=len(lengths), kv_len=max(lengths))
@@ -177,8 +178,6 @@ def _balance(
     drawn: Mapping[str, plausible.Drawn],
     given_inputs: Mapping[str, Any],
 ) -> Balance:
-    from dataclasses import replace
-
     from ..balance import balance
 
     problem = replace(explained.problem, cached=True, kv_lens=lengths)
@@ -223,64 +222,75 @@ def _explained(
     file: Path, given: dict[str, Any]
 ) -> tuple[Explanation, Resources | str | None, Mapping[str, plausible.Drawn]]:
     """With what is known of registers, and the inputs that were drawn."""
-    from dataclasses import replace
-
     from .. import plausible
-    from ..analysis.cost.roofline import DEVICES
-    from ..compiler import check_cache_dtype, check_targets
+    from ..compiler import check_cache_dtype
     from ..explain import explain
-    from ..kernels.registry import facts_of, targets_of
-    from ..kernels.serving import plan_for
     from ..runtime.cuda.device import best_target
-    from ..runtime.store.crossings import chip_like
     from ..runtime.store.store import Configuration
-    from ..schedule.plan import OWN_KERNELS
 
-    if given["device"] not in DEVICES:
-        raise click.UsageError(f"--device {given['device']} is not one of {', '.join(DEVICES)}")
-    device = DEVICES[given["device"]]
-    targets = targets_of(given["dtype"])
-    target = given["target"] or best_target(targets, device.capability)
-    if target is None:
-        raise click.UsageError(
-            f"--device {device.name} has no kernels of {given['dtype']}: they run on {', '.join(targets)}"
-        )
-    check_targets([target])
+    device, target = _device_and_target(given)
     specification, problem = load_specification(file, given), given["problem"]
-    variant = specification.variant
-    check_element_types(variant, given["given_inputs"])
+    check_element_types(specification.variant, given["given_inputs"])
     if best_target([target], device.capability) is None:
-        click.echo(
-            f"note: kernels for {target} don't run on --device {device.name}, whose roofline this is\n", err=True
-        )
+        what = f"note: kernels for {target} don't run on --device {device.name}, whose roofline this is\n"
+        click.echo(what, err=True)
     dims = problem.head_dim, problem.value_head_dim
     configuration = Configuration(given["dtype"], *dims, kv_dtype=given["kv_dtype"])
     check_cache_dtype(configuration)
-    kernels = specification.candidates(configuration, target)
     served = replace(problem, cached=given["kv_lens"] is not None)  # the call whose kernel is looked for
-    chip = chip_like(device)
-    plan = plan_for([item.first for item in kernels], served, chip)
-    beside: list[KernelPlan] = []
-    if plan.pass_name == "decode":
-        own = {
-            kernel: found
-            for kernel in OWN_KERNELS
-            for found in specification.candidates(configuration._replace(**kernel._asdict()), target)
-        }
-        kernels += tuple(own.values())
-        beside = [plan, *(found.first for found in own.values())]
-        faster = facts_of(plan).own_kernels(served, chip)
-        plan = next((own[kernel].first for kernel in faster if kernel in own), plan)
-        beside.remove(plan)
+    plan, beside, kernels = _chosen(specification, configuration, target, served, device)
     _note_sizes(specification, plan)
     resources: Resources | str | None = None
     if given["compiles"]:
         with progress("compiling"):
             plan, resources = _settled(next(item for item in kernels if item.build == plan.build))
-    drawn = plausible.of_mask(variant, problem, given["seed"], given["given_inputs"])
+    drawn = plausible.of_mask(specification.variant, problem, given["seed"], given["given_inputs"])
     inputs = {name: item.array for name, item in drawn.items()} | given["given_inputs"]
     with progress("counting"):
-        return explain(plan, problem, inputs, device, tuple(beside)), resources, drawn
+        return explain(plan, problem, inputs, device, beside), resources, drawn
+
+
+def _device_and_target(given: dict[str, Any]) -> tuple[Device, str]:
+    """Of the roofline, and of the kernel: what was given, or the best for the device."""
+    from ..analysis.cost.roofline import DEVICES
+    from ..compiler import check_targets
+    from ..kernels.registry import targets_of
+    from ..runtime.cuda.device import best_target
+
+    if given["device"] not in DEVICES:
+        raise click.UsageError(f"--device {given['device']} is not one of {', '.join(DEVICES)}")
+    device, targets = DEVICES[given["device"]], targets_of(given["dtype"])
+    target = given["target"] or best_target(targets, device.capability)
+    if target is None:
+        what = f"--device {device.name} has no kernels of {given['dtype']}: they run on {', '.join(targets)}"
+        raise click.UsageError(what)
+    check_targets([target])
+    return device, target
+
+
+def _chosen(
+    specification: Specification, configuration: Configuration, target: str, problem: Problem, device: Device
+) -> tuple[KernelPlan, tuple[KernelPlan, ...], tuple[Candidates, ...]]:
+    """The plan that runs a call; those of other decode calls, if it is one; and the candidates of all."""
+    from ..kernels.registry import facts_of
+    from ..kernels.serving import plan_for
+    from ..runtime.store.crossings import chip_like
+    from ..schedule.plan import OWN_KERNELS
+
+    kernels, chip = specification.candidates(configuration, target), chip_like(device)
+    plan = plan_for([item.first for item in kernels], problem, chip)
+    if plan.pass_name != "decode":
+        return plan, (), kernels
+    own = {
+        kernel: found
+        for kernel in OWN_KERNELS
+        for found in specification.candidates(configuration._replace(**kernel._asdict()), target)
+    }
+    beside = [plan, *(found.first for found in own.values())]
+    faster = facts_of(plan).own_kernels(problem, chip)
+    plan = next((own[kernel].first for kernel in faster if kernel in own), plan)
+    beside.remove(plan)
+    return plan, tuple(beside), (*kernels, *own.values())
 
 
 def _note_sizes(specification: Specification, plan: KernelPlan) -> None:
@@ -407,16 +417,18 @@ def _of_grid(plan: KernelPlan) -> str:
 
 
 def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterator[str]:
-    from ..kernels.decode.facts import Decode
-    from ..kernels.helpers.transposition import TransposedValues, pays
-    from ..kernels.kernel_names import kernel_name
-    from ..kernels.launched import helper_kernels
-    from ..kernels.parameters import input_prepasses
-    from ..kernels.registry import facts_of
-    from ..runtime.call.prepare import few_keys
-    from ..schedule.target import TARGETS
+    yield from _what_runs(explained)
+    yield from _room(explained, resources)
+    yield from _ways_out(explained)
+    yield from _other_launches(explained)
 
-    plan, parts = explained.plan, explained.shared_memory
+
+def _what_runs(explained: Explanation) -> Iterator[str]:
+    from ..kernels.decode.facts import Decode
+    from ..kernels.kernel_names import kernel_name
+    from ..kernels.registry import facts_of
+
+    plan = explained.plan
     splits = {None: f"about {explained.splits} splits (chosen at each call)", 1: "1 split"}.get(
         plan.split_kv, f"{plan.split_kv} splits"
     )
@@ -435,21 +447,41 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         yield "lengths        {:,} to {:,} keys: the schedule is for these".format(*plan.lengths)
     for names, own, columns in explained.filled:
         yield f"rows           each call copies {names}: {own} columns, filled with zeros up to {columns}"
+
+
+def _room(explained: Explanation, resources: Resources | str | None) -> Iterator[str]:
+    from ..schedule.target import TARGETS
+
+    parts, target = explained.shared_memory, TARGETS[explained.plan.target]
     shown = ", ".join(f"{name} {size}" for name, size in parts.items())
-    yield f"shared memory  {sum(parts.values())} of {TARGETS[plan.target].shared_bytes} bytes: {shown}"
+    yield f"shared memory  {sum(parts.values())} of {target.shared_bytes} bytes: {shown}"
     if isinstance(resources, str):
         yield f"registers      {resources}"
     elif resources is not None:
         spills = resources.spill_stores + resources.spill_loads
         spilled = f"{spills} bytes of spills" if spills else "no spills"
         yield f"registers      {resources.registers} a thread, {spilled} (ptxas)"
+
+
+def _ways_out(explained: Explanation) -> Iterator[str]:
     yield f"tiles          {explained.way_out}"
-    partial = [(count, keep) for keep, count in zip(plan.variant.keeps, explained.partial_tiles, strict=False) if count]
+    keeps = zip(explained.plan.variant.keeps, explained.partial_tiles, strict=False)
+    partial = [(count, keep) for keep, count in keeps if count]
     for count, keep in sorted(partial, key=lambda pair: -pair[0])[:MOST_LINES]:
         line = f"line {keep.span.line}" if keep.span else "a keep line"
         yield f"               {line} alone leaves {count:,} of them partial"
     if len(partial) > MOST_LINES:
         yield f"               and {len(partial) - MOST_LINES} more lines leave no more each"
+
+
+def _other_launches(explained: Explanation) -> Iterator[str]:
+    """Before and after the kernel."""
+    from ..kernels.helpers.transposition import TransposedValues, pays
+    from ..kernels.launched import helper_kernels
+    from ..kernels.parameters import input_prepasses
+    from ..runtime.call.prepare import few_keys
+
+    plan = explained.plan
     for prepass in input_prepasses(plan):
         found = ["min/max tables"] * (prepass.min_max_table is not None)
         found += ["whether it is nondecreasing"] * prepass.sorted_hint

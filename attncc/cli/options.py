@@ -133,6 +133,9 @@ class InputAssignment(Assignment):
             self.fail(f"{path} is not a .npy file of numbers or bools, as numpy.save writes them", param, ctx)
 
 
+HEAD_DIM_HELP = "The head dim of q and k, after a colon that of v, as in 192:128."
+
+
 class HeadDims(click.ParamType[Any]):
     """`128`, or `192:128` where values have another head dim than q and k, as a pair."""
 
@@ -227,7 +230,7 @@ dtype_option = click.option(
     type=click.Choice(["fp16", "bf16", "fp32", "e4m3"]),
     default="bf16",
     show_default=True,
-    help="Of q, k and v; e4m3 is for sm_90a.",
+    help="The dtype of q, k and v; e4m3 is for sm_90a.",
 )
 
 
@@ -285,9 +288,7 @@ def _size_options(q_len: int, heads: int, batch: int) -> list[Callable[[Any], An
         click.option("--batch", type=positive, default=batch, show_default=True, help="Sequences."),
         click.option("--heads", type=positive, default=heads, show_default=True, help="Query heads."),
         click.option("--kv-heads", type=positive, help="Key heads; as --heads if not given."),
-        click.option(
-            "--head-dim", type=HeadDims(), default="64", show_default=True, help="Of q and k, as in 64, or 192:128."
-        ),
+        click.option("--head-dim", type=HeadDims(), default="64", show_default=True, help=HEAD_DIM_HELP),
     ]
 
 

@@ -48,7 +48,7 @@ PACKAGE = "attncc_run"  # the name of the package while it is tried
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="A GPU if there is one, if not given; e4m3: cpu.")
 @dtype_option
 @problem_options(q_len=300, heads=4, batch=2)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of random arrays and of dropout.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of random arrays and of dropout.")
 @input_option
 @define_option
 @imports_option

@@ -31,7 +31,7 @@ _DEFINITION = re.compile(r"(?:template <([^;{}]*?)>\s+)?((?:static |constexpr )*
 _BODY = re.compile(r"(?: const)?\s*\{\s*(?:return )?([^;{}]*);\s*\}")
 _SPECIFIERS = re.compile(r"\b(?:static|constexpr|__device__|__forceinline__) ")
 _STRUCT = re.compile(r"^struct (\w+)[^;({]*\{\n.*?^\};", re.M | re.S)
-_CALL = re.compile(r"(?:(\w+)\.)?([a-z]\w*)(?:<([\w, ]*)>)?\(([\w, ]*)\)")
+_CALL = re.compile(r"(?:(?P<owner>\w+)\.)?(?P<name>[a-z]\w*)(?:<(?P<templates>[\w, ]*)>)?\((?P<arguments>[\w, ]*)\)")
 _PARAMETER = re.compile(r"(.*[ *&])(\w+)(?: = .*)?$|(.+)")
 _PLAIN = re.compile(r"[\w.]+")
 _RECEIVER = re.compile(r"(?:(?<![\w.:])(?:\w+(?:\.|::))+|(?<![\w.:]))$(?<!template )")
@@ -148,26 +148,30 @@ def _separated(text: str) -> list[str]:
 
 
 def _target(thin: _Function, functions: Sequence[_Function]) -> _Target | None:
+    """What a thin function calls, if it only hands its own arguments on, in their order and as they are."""
     found = _CALL.fullmatch(thin.body)
     if found is None:
         return None
+    owner, name = found["owner"] or "", found["name"]
+    arguments, templates = tuple(_separated(found["arguments"])), tuple(_separated(found["templates"] or ""))
     types = {name: kind for kind, name in thin.parameters if name}
-    owner, arguments, templates = found[1] or "", tuple(_separated(found[4])), tuple(_separated(found[3] or ""))
-    meant = [other for other in functions if f"{found[2]}({len(arguments)}" in other.words and other is not thin]
     in_order = [name for name in types if name in arguments] == list(arguments)
-    if len(meant) != 1 or not in_order or owner in arguments or (owner and owner not in types):
+    if not in_order or owner in arguments or (owner and owner not in types):
         return None
-    callee = meant[0]
+    meant = [other for other in functions if f"{name}({len(arguments)}" in other.words and other is not thin]
+    if len(meant) != 1:
+        return None
+    (callee,) = meant
     is_method = bool(callee.struct)
+    is_sibling = callee.struct == thin.struct and not owner and not thin.parameters
+    is_reached = bool(owner) == is_method or is_sibling
     same_types = all(
         types[argument] == kind or ("const" not in types[argument] and types[argument].endswith("& "))
         for argument, (kind, _) in zip(arguments, callee.parameters, strict=False)
     )
-    is_sibling = callee.struct == thin.struct and not owner and not thin.parameters
-    reached = bool(owner) == is_method or is_sibling
-    if not same_types or not reached or callee.result != thin.result:
+    if not same_types or not is_reached or callee.result != thin.result:
         return None
-    return _Target(owner, found[2], templates, arguments, is_method)
+    return _Target(owner, name, templates, arguments, is_method)
 
 
 def _calls(text: str, name: str) -> Iterator[_Place]:

@@ -122,6 +122,7 @@ class _Printer:
         self.fields = Fields(self.interner)
 
     def print(self, masks: tuple[KeepMask, ...], tests_tiles: bool) -> UserCode:
+        """Each function may add fields to Context and Row, and leaf files: these are printed last."""
         plan, lowering, fields = self.plan, self.lowering, self.fields
         by_place = plan.is_backward and plan.grid_2d is not None
         keep_apart, keep_at = self.kept_by_places(plan.grid_2d) if by_place and plan.grid_2d is not None else ("", "")
@@ -136,41 +137,73 @@ class _Printer:
         keep_bits, column_bits = self.all_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
         score_lines = self.score_lines()
         score_entries = self.entries(score_lines)
-        if plan.is_backward:
-            score, form = gradients.score_gradient(plan, lowering, fields), ""
-            learned = gradients.learned(plan, lowering, fields)
-        else:
-            learned = ""
-            score = self.score(score_lines) if self.variant.scores else ""
-            form = "" if self.form is None else form_code.functions(self.form, self.near_form, lowering, fields)
+        score, form, learned = self.score_gradient() if plan.is_backward else self.scores(score_lines)
         of_tiles = Lowering(plan, of_rows=False) if self.facts.packs_heads else lowering
         bounds = tile_code.loop_bounds(plan, of_tiles, fields) if tile_code.bounds_needed(plan) else ""
         kind = tile_code.tile_kind(plan, of_tiles, fields) if tests_tiles and tile_code.kind_needed(plan) else ""
         hold = tile_code.tests_hold(plan, tests, lowering, fields) if rows_alike else ""
-        dropout = self.dropout(self.variant.dropout) if self.variant.dropout is not None else ""
-        moved = self.first_query()
-        sink = self.sink(self.variant.sink) if self.variant.sink is not None else ""
-        value_descale = self.value_descale() if descaled(self.variant) else ""
+        dropout, moved, sink, descale = self.dropout(), self.first_query(), self.sink(), self.value_descale()
         row = structs.row(fields, self.facts.packs_heads)
         context = structs.context(fields, self.scale(), self.descale())
-        leaves = ({"tiles/tile_kind.cuh"} if kind else set()) | ({"score/score_form.cuh"} if form else set())
-        leaves |= {key_lines.LEAF, "score/scores_read.cuh"} if score_lines or keep_lines else set()
-        leaves |= {key_lines.ROW_LEAF} if keep_sixteen else set()
-        leaves |= {"score/near_factor.cuh"} if self.near_form is not None else set()
-        leaves |= {"score/distances.cuh"} if "distances" in self.whole_tile else set()
-        if learned:
-            twice = backward_facts(plan).adds_pairs_twice
-            leaves |= {"learned/learned_runs.cuh" if twice else "learned/learned.cuh"}
-        includes = sorted(self.interner.includes | leaves, key=lambda path: path.rpartition("/")[2])
+        leaves = {
+            "tiles/tile_kind.cuh": kind,
+            "score/score_form.cuh": form,
+            "score/near_factor.cuh": self.near_form is not None,
+            "score/distances.cuh": "distances" in self.whole_tile,
+            "score/scores_read.cuh": score_lines or keep_lines,
+            key_lines.LEAF: score_lines or keep_lines,
+            key_lines.ROW_LEAF: keep_sixteen,
+            self._learned_leaf(): learned,
+        }
         return UserCode(
-            "\n".join(f'#include "{path}"' for path in includes),
-            structs.params_struct(self.facts.parameters()),
-            context, row, keep, keep_at, keep_apart, rows_alike, score_entries, keep_entries,
-            keep_sixteen, row_values,
-            hold, keep_bits, column_bits, score, form,
-            self.near_form is not None, self.masks_last, self.whole_tile, learned, bounds, kind, dropout, moved,
-            sink, value_descale,
-        )  # fmt: skip
+            includes=self._includes(leaf for leaf, is_needed in leaves.items() if is_needed),
+            params_struct=structs.params_struct(self.facts.parameters()),
+            context=context,
+            row=row,
+            keep=keep,
+            keep_at=keep_at,
+            keep_apart=keep_apart,
+            rows_alike=rows_alike,
+            score_entries=score_entries,
+            keep_entries=keep_entries,
+            keep_sixteen=keep_sixteen,
+            row_values=row_values,
+            tests_hold=hold,
+            keep_bits=keep_bits,
+            column_bits=column_bits,
+            score=score,
+            score_form=form,
+            near=self.near_form is not None,
+            masks_last=self.masks_last,
+            whole_tile=self.whole_tile,
+            learned=learned,
+            bounds=bounds,
+            tile_kind=kind,
+            dropout=dropout,
+            first_query=moved,
+            sink=sink,
+            value_descale=descale,
+        )
+
+    def _includes(self, leaves: Iterable[str]) -> str:
+        paths = sorted(self.interner.includes | {*leaves}, key=lambda path: path.rpartition("/")[2])
+        return "\n".join(f'#include "{path}"' for path in paths)
+
+    def _learned_leaf(self) -> str:
+        twice = self.plan.is_backward and backward_facts(self.plan).adds_pairs_twice
+        return "learned/learned_runs.cuh" if twice else "learned/learned.cuh"
+
+    def score_gradient(self) -> tuple[str, str, str]:
+        """Of backward passes: the gradient of the score lines, no form, and what sums those of learnable inputs."""
+        score = gradients.score_gradient(self.plan, self.lowering, self.fields)
+        return score, "", gradients.learned(self.plan, self.lowering, self.fields)
+
+    def scores(self, lines: tuple[KeyLine, ...]) -> tuple[str, str, str]:
+        """Of forward passes: the score lines, their form, and nothing that learns."""
+        score = self.score(lines) if self.variant.scores else ""
+        if self.form is None:
+            return score, "", ""
+        return score, form_code.functions(self.form, self.near_form, self.lowering, self.fields), ""
 
     # ---------------------------------------------------------------- functions of elements
 
@@ -347,7 +380,10 @@ class _Printer:
 
     # ---------------------------------------------------------------- uniform functions
 
-    def dropout(self, rate: Expr) -> str:
+    def dropout(self) -> str:
+        rate = self.variant.dropout
+        if rate is None:
+            return ""
         body = Body(self.fields, Level.UNIFORM, [])
         text = body.value(self.interner.intern(self.lowering.lower(rate)))
         body.add(f"const float rate = {text};")
@@ -362,7 +398,10 @@ class _Printer:
         head = "int first_query(const Params& params, const Context& ctx)"
         return self._of_head(head, place, "What q_idx 0 is in the whole sequence, as dropout counts.")
 
-    def sink(self, name: str) -> str:
+    def sink(self) -> str:
+        name = self.variant.sink
+        if name is None:
+            return ""
         axes = self.variant.input(name).axes
         indices = tuple(symbol(AXIS_INDEX[axis.tag or "head"]) for axis in axes)
         level, row = (Level.ROW, ", const Row& row") if self.facts.packs_heads else (Level.UNIFORM, "")
@@ -370,6 +409,8 @@ class _Printer:
         return self._of_head(head, Load(Type.FLOAT, name, indices), f"sink {name}", level)
 
     def value_descale(self) -> str:
+        if not descaled(self.variant):
+            return ""
         head = "float value_descale(const Params& params, const Context& ctx)"
         return self._of_head(head, value_descale(), "What v of this sequence and head stands for, in its own units.")
 

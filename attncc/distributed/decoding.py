@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from ..compiler import CompiledStore
+from ..diagnostics import AttnccError
 from ..ir import Variant, reads
 from ..partial_results import merged
 from ..problem.refusal import refused, shape_text
@@ -156,12 +157,16 @@ class ShardedDecode:
             expected = "None, since ranks take turns" if wanted is None else f"int32, shape {shape_text(wanted)}"
             shown = "None" if came is None else f"shape {shape_text(came)}"
             raise refused("A725", "`kv_starts` can't be used", expected=expected, came=shown)
-        heads = q.shape[1 if layout == "bhsd" else 2] if q.dim() == 4 else 0
-        if q.dim() != 4 or (self.result == "heads" and heads % self.ranks):
-            expected = f"rank 4{f', heads that {self.ranks} ranks can share' if self.result == 'heads' else ''}"
-            raise refused("A725", "`q` can't be used", expected=expected, came=f"shape {shape_text(tuple(q.shape))}")
+        if q.dim() != 4:
+            raise self._no_query(q, "rank 4")
+        heads = q.shape[1 if layout == "bhsd" else 2]
+        if self.result == "heads" and heads % self.ranks:
+            raise self._no_query(q, f"rank 4, heads that {self.ranks} ranks can share")
         check_alike(form, self.group, "A721", "queries")
         self._agreed.add(form)
+
+    def _no_query(self, q: Tensor, expected: str) -> AttnccError:
+        return refused("A725", "`q` can't be used", expected=expected, came=f"shape {shape_text(tuple(q.shape))}")
 
     def _inputs(self, inputs: Mapping[str, Any], first: Tensor, kv_lens: Tensor) -> dict[str, Any]:
         """The sink counts on rank 0 alone: elsewhere it is so low that it weighs nothing, yet finite."""

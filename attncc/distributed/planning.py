@@ -46,6 +46,7 @@ class Plan(PlanData):
         return explained(self)
 
     def to_json(self) -> str:
+        """A text for other processes, which `from_json` reads."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from ..descales import descaled
-from ..ir import Type
+from ..ir import Input, Type
 from ..problem.call_arguments import ARGUMENTS, ARRAYS, SCALARS, Arguments
 from ..problem.inputs import declaration
 from ..problem.quantized import kv_dtype
@@ -79,31 +80,46 @@ class Attention:
         self, call: Arguments, alone: bool, return_lse: bool, deterministic: bool
     ) -> tuple[Form, tuple[Any, ...]]:
         """The form of a call, and its operands."""
-        operands = [_array(name, value, alone) for name, value in (("q", call.q), ("k", call.k), ("v", call.v))]
-        names: list[str] = []
-        numbers, statics = [], []
+        read = _Read([_array(name, value, alone) for name, value in (("q", call.q), ("k", call.k), ("v", call.v))])
         declared = {item.name: item for item in self.kernel.variant.inputs}
         for name, value in call.inputs.items():
-            if name not in declared or _is_number(value):  # unknown ones are refused by their names
-                numbers.append((name, _plain(value) if _is_number(value) else 0))
-                continue
-            tags = [axis.tag for axis in declared[name].axes]
-            added = alone and "batch" in tags and np.ndim(value) == len(tags) - 1
-            array = _array(name, value, added, tags.index("batch") if added else 0)
-            operands.append(_narrowed(array) if declared[name].dtype == "i32" else array)
-            names.append(name)
+            read.input(declared.get(name), name, value, alone=alone)
         for name in ARGUMENTS:
-            value = getattr(call, name)
-            if name in ARRAYS and value is not None:
-                operands.append(_narrowed(_array(name, value)))
-                names.append(name)
-            elif name in SCALARS and value is not None and not _is_number(value):
-                operands.append(_words(name, value) if is_wide(name) else _narrowed(_array(name, value)))
-                names.append(name)
-            elif name not in ("out", "return_lse", *ARRAYS):
-                statics.append((name, _plain(value)))
-        arguments = tuple(statics), tuple(numbers), tuple(names)
-        return Form(self.kernel, *arguments, bool(return_lse), bool(deterministic)), tuple(operands)
+            read.argument(name, getattr(call, name))
+        arguments = tuple(read.statics), tuple(read.numbers), tuple(read.names)
+        return Form(self.kernel, *arguments, bool(return_lse), bool(deterministic)), tuple(read.operands)
+
+
+@dataclass
+class _Read:
+    """What was read of a call so far: operands, of which those after q, k and v have names, and constants."""
+
+    operands: list[Any]
+    names: list[str] = field(default_factory=list)
+    numbers: list[tuple[str, Any]] = field(default_factory=list)  # inputs that are constants of the program
+    statics: list[tuple[str, Any]] = field(default_factory=list)  # the same of arguments
+
+    def _operand(self, name: str, array: Any) -> None:
+        self.operands.append(array)
+        self.names.append(name)
+
+    def input(self, declared: Input | None, name: str, value: Any, *, alone: bool) -> None:
+        """`alone`: arrays leave the batch axis out."""
+        if declared is None or _is_number(value):  # unknown ones are refused by their names
+            self.numbers.append((name, _plain(value) if _is_number(value) else 0))
+            return
+        tags = [axis.tag for axis in declared.axes]
+        added = alone and "batch" in tags and np.ndim(value) == len(tags) - 1
+        array = _array(name, value, added, tags.index("batch") if added else 0)
+        self._operand(name, _narrowed(array) if declared.dtype == "i32" else array)
+
+    def argument(self, name: str, value: Any) -> None:
+        if name in ARRAYS and value is not None:
+            self._operand(name, _narrowed(_array(name, value)))
+        elif name in SCALARS and value is not None and not _is_number(value):
+            self._operand(name, _words(name, value) if is_wide(name) else _narrowed(_array(name, value)))
+        elif name not in ("out", "return_lse", *ARRAYS):
+            self.statics.append((name, _plain(value)))
 
 
 def _refuse_unused(call: Arguments) -> None:

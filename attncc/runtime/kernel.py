@@ -115,22 +115,30 @@ class Kernel:
         """Attention of q, k and v: out, or (out, lse) with return_lse.
 
         Arrays are NumPy's, CuPy's or torch's, or come by DLPack; results are of q's kind. On a GPU the work is queued
-        on `stream` (default: the current stream of the arrays' framework) and the call returns at once; NumPy arrays
-        and CPU tensors run on the CPU executor. lse is the natural logarithm, fp32 [batch, heads, q_len], of packed
-        batches [heads, all rows]. The axes of a new out lie in memory as those of q, unless the batch is packed: of a q
-        that came by `transpose(1, 2)`, out.transpose(1, 2) is contiguous. Gradients follow their operands. What stands
-        in rows that no sequence owns is undefined, in `out` as well: where keys are split, the kernel that merges the
-        splits writes them too. `out` shares no memory with q, k, v and inputs.
-        `seed` (an int or a 0-d int64 array) is needed with dropout; of torch tensors it is drawn from torch's generator
-        where it is missing. Where a torch tensor requires a gradient, autograd records the call: see docs/backward.md.
+        on `stream` (default: the current stream of the arrays' framework) and the call returns at once. NumPy arrays
+        and CPU tensors run on the CPU executor. Where a torch tensor requires a gradient, autograd records the call:
+        see docs/backward.md.
+
+        lse is the natural logarithm, fp32 [batch, heads, q_len], of packed batches [heads, all rows]. What stands
+        in rows that no sequence owns is undefined, in `out` as well. The axes of a new out lie in memory as those of q,
+        unless the batch is packed: of a q that came by `transpose(1, 2)`, out.transpose(1, 2) is contiguous. Gradients
+        follow their operands.
+
+        `inputs` are those of the variant, by name. `scale` takes the place of the variant's. `out` shares no memory
+        with q, k, v and inputs. `seed`, an int or a 0-d int64 array, is needed with dropout; of torch tensors it is
+        drawn from torch's generator where it is missing.
+
+        A cache (docs/serving.md) has k and v with room for more keys. `kv_lens`, int32 [batch], says how many count;
+        `block_table`, int32 [batch, max_blocks], in which pages they are; `q_offset`, an int or int32 [batch], where
+        the queries stand. `shared_prefix` keys are the same in all sequences, and are read once. With `k_new`, `v_new`
+        and `kv_lens`, `attncc.append` writes new rows into the cache first, and with `rotary` rotates them and q.
+
+        8 bits: k and v may be a cache of e4m3 or int8 where q is fp16 or bf16. They stand for their numbers times
+        `k_scale` and `v_scale`, f32 [batch, kv_heads] or, with a block_table, [pages, kv_heads]; 1 where missing.
         Kernels of e4m3 take `q_descale`, `k_descale` and `v_descale`, f32 [batch, kv_heads], 1 where missing: what
         q, k and v of a sequence and key head are multiplied by. Their out is bf16.
-        k and v may be a cache of 8 bits, both e4m3 or both int8, where q is fp16 or bf16. They stand for their numbers
-        times `k_scale` and `v_scale`, f32 [batch, kv_heads] or, with a block_table, [pages, kv_heads]; 1 where missing.
-        With `k_new`, `v_new` and `kv_lens`, k and v are a cache: `attncc.append` writes the new rows into it first,
-        and with `rotary` rotates them and q.
-        `shared_prefix` says how many keys all sequences of a cache have in common, so that these are read once.
-        Raises AttnccError (A5xx, A6xx) before any launch, but for that which writes new rows.
+
+        Raises AttnccError (A5xx, A6xx) before any launch, except the one that writes new rows.
         """
         if k_new is not None or v_new is not None or rotary is not None:
             where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale

@@ -98,24 +98,7 @@ def _check_schedules(schedules: tuple[ast.Schedule, ...], variants: set[str], re
     first: dict[tuple[str, str, str], list[ast.Schedule]] = {}
     passes = {name: name for name in builtins.PASSES}
     for node in schedules:
-        if reason := names.reserved(node.name.name, "schedule"):
-            report.error(
-                "A104",
-                f"`{node.name.name}` can't be the name of a schedule: {reason}",
-                node.name.span,
-                help="choose another name",
-            )
-        if node.variant.name not in variants:
-            known = ", ".join(sorted(variants)) or "none"
-            advice = did_you_mean(node.variant.name, variants) or "a schedule stands in the file of its variant"
-            report.error(
-                "A111",
-                f"there is no variant `{node.variant.name}` in this file",
-                node.variant.span,
-                notes=[f"its variants: {known}"],
-                help=advice,
-                instead=node.variant.span,
-            )
+        _check_names_of_schedule(node, variants, report)
         name = "forward" if node.pass_name is None else names.one_of(node.pass_name, passes, "a pass", report)
         if node.lengths is not None:
             names.one_of(node.lengths.word, {"lengths": None}, "what a schedule may be for", report)
@@ -131,6 +114,27 @@ def _check_schedules(schedules: tuple[ast.Schedule, ...], variants: set[str], re
                 labels=[Label(other.name.span, "the first")],
                 help="remove one" if node.lengths is None else "let ranges end before others begin",
             )
+
+
+def _check_names_of_schedule(node: ast.Schedule, variants: set[str], report: Report) -> None:
+    if reason := names.reserved(node.name.name, "schedule"):
+        report.error(
+            "A104",
+            f"`{node.name.name}` can't be the name of a schedule: {reason}",
+            node.name.span,
+            help="choose another name",
+        )
+    if node.variant.name not in variants:
+        known = ", ".join(sorted(variants)) or "none"
+        advice = did_you_mean(node.variant.name, variants) or "a schedule stands in the file of its variant"
+        report.error(
+            "A111",
+            f"there is no variant `{node.variant.name}` in this file",
+            node.variant.span,
+            notes=[f"its variants: {known}"],
+            help=advice,
+            instead=node.variant.span,
+        )
 
 
 def _overlap(one: ast.Lengths | None, other: ast.Lengths | None) -> bool:

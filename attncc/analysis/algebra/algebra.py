@@ -125,19 +125,17 @@ class Algebra(Integers):
 
     def _logic(self, op: str, args: tuple[Expr, ...]) -> Expr:
         neutral, absorbing = (TRUE, FALSE) if op == "and" else (FALSE, TRUE)
-        flat = dict.fromkeys(
-            inner
-            for arg in args
-            for inner in (arg.args if isinstance(arg, Apply) and arg.op == op else (arg,))
-            if inner is not neutral
-        )
+        nested = (arg.args if isinstance(arg, Apply) and arg.op == op else (arg,) for arg in args)
+        flat = dict.fromkeys(inner for inners in nested for inner in inners if inner is not neutral)
         flat = self._united(flat) if op == "or" else flat
         parts = None if absorbing in flat else self._merged(op, list(flat))
         if parts is None:
             return absorbing
         parts = list(dict.fromkeys(part for part in parts if part is not neutral))
-        if absorbing in parts or len(parts) < 2:
-            return absorbing if absorbing in parts else parts[0] if parts else neutral
+        if absorbing in parts:
+            return absorbing
+        if len(parts) < 2:
+            return parts[0] if parts else neutral
         return self.leaf(apply(op, *parts))
 
     def _united(self, parts: dict[Expr, None]) -> dict[Expr, None]:

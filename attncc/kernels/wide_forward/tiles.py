@@ -1,4 +1,4 @@
-"""The tiles of kernels for wide heads, made to agree with what a schedule sets. No GPU has timed them yet."""
+"""The tiles of kernels for wide heads, made to agree with what a schedule sets. Only the chosen ones were timed."""
 
 from __future__ import annotations
 

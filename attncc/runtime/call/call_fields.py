@@ -23,25 +23,13 @@ def set_call(main: StepBuilder, plan: KernelPlan, call: Call, problem: Problem, 
     """q, k, v, the arguments that were given, the scale and the inputs."""
     for name, operand in (("q", Q), ("k", K), ("v", V)):
         main.operand(name, operand)
-    variant = plan.variant
-    for argument in ARGUMENTS.values():
-        facts = getattr(call, argument.name, None)
-        for ctype, field in argument.fields if argument.concerns(variant) and facts is not None else ():
-            if ctype.endswith("*") == isinstance(facts, ArrayFacts):
-                main.operand(field, OPERANDS[argument.name])
-    for name in SCALES if plan.kv_dtype is not None else ():
-        scale = getattr(call, name)
-        if scale is not None:
-            main.operand(name, OPERANDS[name])
-            main.set(scale_fields(scale, name, problem, call.k.shape[0]))
-    if call.q_offset is not None:
-        main.set({"q_offset_form": _offset_form(call.q_offset)})
+    _set_arguments(main, plan, call, problem)
     if scale_given:
         main.operand("scale", SCALE)
     else:  # NaN asks the kernel for the variant's own scale
-        main.set({"scale": math.nan if variant.scale is not None else plan.head_dim**-0.5})
+        main.set({"scale": math.nan if plan.variant.scale is not None else plan.head_dim**-0.5})
     given = dict(call.inputs)
-    for number, declared in enumerate(variant.inputs):
+    for number, declared in enumerate(plan.variant.inputs):
         if declared.name not in given:  # it has a default, which the kernel takes where the pointer is null
             continue
         facts, field = given[declared.name], field_name(declared.name)
@@ -49,6 +37,24 @@ def set_call(main: StepBuilder, plan: KernelPlan, call: Call, problem: Problem, 
         main.operand(f"{field}_value" if by_value else field, INPUTS + number)
         if isinstance(facts, ArrayFacts) and declared.axes:
             main.set(input_fields(declared.name, declared, facts, problem))
+
+
+def _set_arguments(main: StepBuilder, plan: KernelPlan, call: Call, problem: Problem) -> None:
+    """Those that a kernel has fields for: of arrays pointers, of numbers values."""
+    for argument in ARGUMENTS.values():
+        facts = getattr(call, argument.name, None)
+        if facts is None or not argument.concerns(plan.variant):
+            continue
+        for ctype, field in argument.fields:
+            if ctype.endswith("*") == isinstance(facts, ArrayFacts):
+                main.operand(field, OPERANDS[argument.name])
+    if plan.kv_dtype is not None:
+        for name in SCALES:
+            if (scale := getattr(call, name)) is not None:
+                main.operand(name, OPERANDS[name])
+                main.set(scale_fields(scale, name, problem, call.k.shape[0]))
+    if call.q_offset is not None:
+        main.set({"q_offset_form": _offset_form(call.q_offset)})
 
 
 def _offset_form(offset: ArrayFacts | type) -> int:

@@ -58,7 +58,7 @@ class MachineCode:
 
 
 class KernelStore(Protocol):
-    """Plans and machine code of one variant. Names of kernels are those of `schedule/kernel_names.py`."""
+    """Plans and machine code of one variant. Names of kernels are those of `kernels/kernel_names.py`."""
 
     @property
     def variant(self) -> Variant: ...

@@ -67,29 +67,14 @@ def lost_gradient(torch: Any, variant: Variant, call: Arguments) -> dict[str, st
             "came": "a tensor",
             "help": "take the result that the call returns, or call under torch.no_grad()",
         }
-    if descaled(variant) and differentiated(torch, call):
+    without = _without_gradients(variant, call)
+    if without and differentiated(torch, call):
+        trained = ", or train with a kernel of another dtype" if descaled(variant) else ""
         return {
-            "what": "kernels of e4m3 have no gradients",
+            "what": without,
             "expected": "tensors that require none",
             "came": "one that requires a gradient",
-            "help": "call under torch.no_grad(), or train with a kernel of another dtype",
-        }
-    if call.k.dtype != call.q.dtype and call.k.dtype.itemsize == 1 and differentiated(torch, call):
-        return {
-            "what": "a call over a cache of 8 bits has no gradients",
-            "expected": "tensors that require none",
-            "came": "one that requires a gradient",
-            "help": "call under torch.no_grad()",
-        }
-    packed_over_cache = call.cu_seqlens_q is not None and call.kv_lens is not None
-    if (call.block_table is not None or packed_over_cache) and differentiated(torch, call):
-        return {
-            "what": "a call over "
-            + ("packed queries and a cache" if packed_over_cache else "pages")
-            + " has no gradients",
-            "expected": "tensors that require none",
-            "came": "one that requires a gradient",
-            "help": "call under torch.no_grad()",
+            "help": f"call under torch.no_grad(){trained}",
         }
     for item in variant.inputs:
         value = call.inputs.get(item.name)
@@ -101,6 +86,17 @@ def lost_gradient(torch: Any, variant: Variant, call: Arguments) -> dict[str, st
                 "help": f"declare it learnable, or pass {item.name}.detach()",
             }
     return {}
+
+
+def _without_gradients(variant: Variant, call: Arguments) -> str:
+    """What of a call has no backward pass; empty where it has one."""
+    if descaled(variant):
+        return "kernels of e4m3 have no gradients"
+    if call.k.dtype != call.q.dtype and call.k.dtype.itemsize == 1:
+        return "a call over a cache of 8 bits has no gradients"
+    if call.cu_seqlens_q is not None and call.kv_lens is not None:
+        return "a call over packed queries and a cache has no gradients"
+    return "a call over pages has no gradients" if call.block_table is not None else ""
 
 
 def _names(variant: Variant, declared: dict[str, Input], call: Arguments) -> str:

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from attncc.cli import attncc
 from attncc.cli.interrupts import Interrupted
 from attncc.runtime.cuda.driver import Device
+from attncc.tune.log import name_of
 from attncc.tune.session import Session
 from attncc.tune.work import Oracle, Work
 from tests.unit.tune.machines import SimulatedMachine, made, never
@@ -54,10 +55,12 @@ class Machines:
 
 
 @pytest.fixture
-def machines(monkeypatch: pytest.MonkeyPatch) -> Machines:
+def machines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machines:
+    """Runs that name no log have one in this test's folder: another process may tune the same kernel."""
     found = Machines()
     monkeypatch.setattr("attncc.runtime.cuda.driver.driver", Gpu)
     monkeypatch.setattr("attncc.cli.tune._machine", found)
+    monkeypatch.setattr("attncc.tune.log.name_of", lambda identity: str(tmp_path / name_of(identity)))
     return found
 
 
