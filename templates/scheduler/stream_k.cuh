@@ -64,22 +64,30 @@ struct SequenceUnits {
     UnitsOf units_of;
     int sequences, each;  // how many there are, and how many a lane has
     int end;              // the first unit behind the lane's
+    int last;             // the units of the last of these; 0: there are none
+    bool same = true;     // whether all of these have as many
 
     __device__ __forceinline__ SequenceUnits(int sequences, UnitsOf units_of)
-        : units_of(units_of), sequences(sequences), each((sequences + 31) / 32) {
+        : units_of(units_of), sequences(sequences), each((sequences + 31) / 32), last(0) {
         const int first = threadIdx.x % 32 * each;
         int units = 0;
 #pragma unroll 1
-        for (int sequence = first; sequence < min(first + each, sequences); ++sequence) units += units_of(sequence);
+        for (int sequence = first; sequence < min(first + each, sequences); ++sequence) {
+            const int own = units_of(sequence);
+            same &= sequence == first || own == last;
+            last = own;
+            units += own;
+        }
         end = running_sum(units);
     }
 
     __device__ __forceinline__ int total() const { return __shfl_sync(~0u, end, 31); }
 
-    /// Whether all sequences have as many units, as far as sums of lanes tell.
+    /// Whether all sequences have as many units.
     __device__ __forceinline__ bool alike() const {
-        const int upto = min((int)(threadIdx.x % 32 + 1) * each, sequences), of_first = __shfl_sync(~0u, end, 0);
-        return __all_sync(~0u, end * each == of_first * upto);
+        const int of_first = __shfl_sync(~0u, last, 0);
+        const bool some = (int)(threadIdx.x % 32) * each < sequences;
+        return __all_sync(~0u, same && (!some || last == of_first));
     }
 
     /// The sequence that a unit is of; `first` becomes that one's first unit.

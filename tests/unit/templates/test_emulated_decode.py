@@ -193,6 +193,14 @@ def test_many_sequences(sequences: int) -> None:
     check(plan, Call(*qkv(plan, (2, int(rows.sum())), (1, int(lengths.sum()))), cu=cu, blocks=9, order=2))
 
 
+@pytest.mark.parametrize("text", [FULL, CAUSAL])
+def test_sequences_of_which_lanes_have_two(text: str) -> None:
+    """One of 3 tiles and one of 5 each: as many for each lane, but heads aren't alike."""
+    plan = narrow(text)
+    lengths = np.int32([192, 320] * 20)
+    check(plan, Call(*qkv(plan, (40, 2, 1), (40, 1, 320)), kv_lens=lengths, blocks=264, multiprocessors=132))
+
+
 @pytest.mark.parametrize("split_kv", [None, 5])
 @pytest.mark.parametrize("text", [CAUSAL, SINK])
 def test_bits_dont_depend_on_who_comes_last(text: str, split_kv: int | None) -> None:
