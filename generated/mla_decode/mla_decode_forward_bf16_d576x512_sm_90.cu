@@ -11,24 +11,24 @@
 //        kv_bounds 805
 //   814  a block of queries
 //   915  leaf code of wide heads: layout.cuh 917, copy.cuh 973, words.cuh 1035, queries.cuh 1048, stream_k.cuh 1062,
-//        one_team.cuh 1155, kv_rows.cuh 1167, source_rows.cuh 1186, kv_stream.cuh 1205, arrivals.cuh 1298,
-//        merge_rows.cuh 1314, partial_results.cuh 1421, merge_pieces.cuh 1493, load_rows.cuh 1586, latents.cuh 1607,
-//        row_exchange.cuh 1614, lanes.cuh 1689, load_matrices.cuh 1697, mma_16bit.cuh 1708, column_slices.cuh 1744
-//  1315    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
-//  1836  items, and the units that they have
-//  1937  the keys of a tile of Q
-//  1981  how warps share a tile
-//  2015  one part of an item
-//  2024    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
-//  2040    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
-//  2070    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  2081    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  2093    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
-//  2101    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
-//  2112  parts of an item
-//  2182  the kernel
-//  2188    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2225    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//        one_team.cuh 1161, kv_rows.cuh 1173, source_rows.cuh 1192, kv_stream.cuh 1211, arrivals.cuh 1304,
+//        merge_rows.cuh 1320, partial_results.cuh 1427, merge_pieces.cuh 1499, load_rows.cuh 1592, latents.cuh 1613,
+//        row_exchange.cuh 1620, lanes.cuh 1695, load_matrices.cuh 1703, mma_16bit.cuh 1714, column_slices.cuh 1750
+//  1321    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
+//  1842  items, and the units that they have
+//  1943  the keys of a tile of Q
+//  1987  how warps share a tile
+//  2021  one part of an item
+//  2030    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
+//  2046    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
+//  2076    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  2087    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  2099    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
+//  2107    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
+//  2118  parts of an item
+//  2188  the kernel
+//  2194    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2231    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The cache has one row for
 // each key: 512 latents, and 64 columns with rotary embeddings. All query heads share it. K is the whole row, and V is
@@ -1121,13 +1121,19 @@ template <class UnitsOf> struct SequenceUnits {
     UnitsOf units_of;
     int sequences, each;  // how many there are, and how many a lane has
     int end;              // the first unit behind the lane's
+    int last;             // the units of the last of these; 0: there are none
+    bool same = true;     // whether all of these have as many
 
     DEVICE SequenceUnits(int sequences, UnitsOf units_of)
-        : units_of(units_of), sequences(sequences), each((sequences + 31) / 32) {
+        : units_of(units_of), sequences(sequences), each((sequences + 31) / 32), last(0) {
         const int first = threadIdx.x % 32 * each;
         int units = 0;
-#pragma unroll 1
-        for (int sequence = first; sequence < min(first + each, sequences); ++sequence) units += units_of(sequence);
+        NO_UNROLL for (int sequence = first; sequence < min(first + each, sequences); ++sequence) {
+            const int own = units_of(sequence);
+            same &= sequence == first || own == last;
+            last = own;
+            units += own;
+        }
         end = running_sum(units);
     }
 

@@ -1096,7 +1096,7 @@ struct Plan {
 /// works, and arrives at their barriers, for all lanes. Who writes a part of tile info or of a plan arrives for itself.
 template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     static constexpr int QUERY_BARRIERS = 4 * STAGES, PLAN_BARRIERS = QUERY_BARRIERS + 2 * WARPGROUPS;
-    static constexpr int SLOT_BYTES = 48;  // schedule/legality.py counts so many
+    static constexpr int SLOT_BYTES = 48;  // kernels/hopper_forward/facts.py counts so many
     static constexpr int PLAN_AT = (8 * (PLAN_BARRIERS + 2) + 15) / 16 * 16, RANGES_AT = PLAN_AT + SLOT_BYTES;
     static constexpr int WORKS_AT = RANGES_AT + 16 * GROUPS, TILE_INFO_AT = WORKS_AT + 2 * WARPGROUPS * SLOT_BYTES;
     static constexpr int BYTES = TILE_INFO_AT + 4 * STAGES * GROUPS;

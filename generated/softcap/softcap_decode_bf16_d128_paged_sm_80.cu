@@ -16,19 +16,19 @@
 //  1435    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
 //  1454    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
 //  1462    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1469  leaf code of decode: stream_k.cuh 1471, head_runs.cuh 1570, one_team.cuh 1622, kv_copies.cuh 1634,
-//        copy_pages.cuh 1644, kv_pages.cuh 1754, kv_ring.cuh 1769, arrivals.cuh 1862, merge_rows.cuh 1878,
-//        partial_results.cuh 1985, merge_pieces.cuh 2057, warp_results.cuh 2150, load_rows.cuh 2185
-//  1879    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
-//  2206  items, and the units that they have
-//  2323  the keys of a tile of Q
-//  2367  one part of an item
-//  2389    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2420    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
-//  2435  parts of an item
-//  2515  the kernel
-//  2521    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2559    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
+//  1469  leaf code of decode: stream_k.cuh 1471, head_runs.cuh 1577, one_team.cuh 1629, kv_copies.cuh 1641,
+//        copy_pages.cuh 1651, kv_pages.cuh 1761, kv_ring.cuh 1776, arrivals.cuh 1869, merge_rows.cuh 1885,
+//        partial_results.cuh 1992, merge_pieces.cuh 2064, warp_results.cuh 2157, load_rows.cuh 2192
+//  1886    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
+//  2213  items, and the units that they have
+//  2330  the keys of a tile of Q
+//  2374  one part of an item
+//  2396    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2427    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
+//  2442  parts of an item
+//  2522  the kernel
+//  2528    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2566    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale · q·k in natural units,
 // and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -1530,22 +1530,29 @@ template <class UnitsOf> struct SequenceUnits {
     UnitsOf units_of;
     int sequences, each;  // how many there are, and how many a lane has
     int end;              // the first unit behind the lane's
+    int last;             // the units of the last of these; 0: there are none
+    bool same = true;     // whether all of these have as many
 
     DEVICE SequenceUnits(int sequences, UnitsOf units_of)
-        : units_of(units_of), sequences(sequences), each((sequences + 31) / 32) {
+        : units_of(units_of), sequences(sequences), each((sequences + 31) / 32), last(0) {
         const int first = threadIdx.x % 32 * each;
         int units = 0;
-#pragma unroll 1
-        for (int sequence = first; sequence < min(first + each, sequences); ++sequence) units += units_of(sequence);
+        NO_UNROLL for (int sequence = first; sequence < min(first + each, sequences); ++sequence) {
+            const int own = units_of(sequence);
+            same &= sequence == first || own == last;
+            last = own;
+            units += own;
+        }
         end = running_sum(units);
     }
 
     DEVICE int total() const { return __shfl_sync(~0u, end, 31); }
 
-    /// Whether all sequences have as many units, as far as sums of lanes tell.
+    /// Whether all sequences have as many units.
     DEVICE bool alike() const {
-        const int upto = min((int)(threadIdx.x % 32 + 1) * each, sequences), of_first = __shfl_sync(~0u, end, 0);
-        return __all_sync(~0u, end * each == of_first * upto);
+        const int of_first = __shfl_sync(~0u, last, 0);
+        const bool some = (int)(threadIdx.x % 32) * each < sequences;
+        return __all_sync(~0u, same && (!some || last == of_first));
     }
 
     /// The sequence that a unit is of; `first` becomes that one's first unit.
