@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..ir import MAX_LENGTH
-from .bind import check_array, check_last_axis, check_layout
+from .bind import check_array, check_last_axis, check_layout, page_rows
 from .call_arguments import ARGUMENTS
 from .facts import KV_DTYPES, ArrayFacts
 from .problem import Problem
 from .quantized import SCALES, check_scales
 from .refusal import refused, shape_text
+from .strides import repeats
 from .values import known_lengths, known_starts
 
 _DTYPES = ("float16", "bfloat16", "float32")
@@ -108,7 +109,7 @@ def _check_operand(call: Append, name: str, facts: ArrayFacts) -> None:
         raise refused("A604", what, expected=expected, came=facts.dtype, help=_SAME_HELP)
     _check_device(call, name, facts)
     check_last_axis(name, facts)
-    if name.endswith("cache") and any(x == 0 and n > 1 for x, n in zip(facts.strides, facts.shape, strict=True)):
+    if name.endswith("cache") and repeats(facts.shape, facts.strides):
         what, expected = f"`{name}` has strides that can't be written", "no stride of 0"
         raise refused("A617", what, expected=expected, came=f"strides {shape_text(facts.strides)}")
 
@@ -129,7 +130,7 @@ def _check_device(call: Append, name: str, facts: ArrayFacts) -> None:
 def _sizes(call: Append, layout: str) -> Problem:
     heads, length = (-3, -2) if layout == "bhsd" else (-2, -3)
     packed, table = call.cu_seqlens_q is not None, call.block_table
-    page = None if table is None else call.k_cache.shape[length]
+    page = None if table is None else page_rows("k_cache", call.k_cache, length)
     return Problem(
         batch=max((*call.cu_seqlens_q.shape, 0)[0] - 1, 0) if packed else call.k_new.shape[0],
         num_heads=0 if call.q is None else call.q.shape[heads],
