@@ -19,6 +19,7 @@ from .values import known_lengths, known_starts
 _DTYPES = ("float16", "bfloat16", "float32")
 _HOST_DTYPES = (*_DTYPES, "float64")
 _SAME_HELP = "caches, new rows and q have one element type, and live on one device"
+_NARROW_HELP = "a cache of 8 bits holds k and v in one type; k_new, v_new and q have another one, of 16 bits or more"
 
 
 class Append(NamedTuple):
@@ -106,7 +107,8 @@ def _check_operand(call: Append, name: str, facts: ArrayFacts) -> None:
     if facts.dtype != own or own not in allowed:
         expected = own if own in allowed else " or ".join(allowed)
         what = f"`{name}` has the wrong element type"
-        raise refused("A604", what, expected=expected, came=facts.dtype, help=_SAME_HELP)
+        help_ = _NARROW_HELP if call.k_cache.dtype in KV_DTYPES.values() else _SAME_HELP
+        raise refused("A604", what, expected=expected, came=facts.dtype, help=help_)
     _check_device(call, name, facts)
     check_last_axis(name, facts)
     if name.endswith("cache") and repeats(facts.shape, facts.strides):

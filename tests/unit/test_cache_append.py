@@ -186,6 +186,20 @@ def test_scales_of_a_pool_without_pages() -> None:
     assert attncc.append(pool, pool.copy(), new, new, **where, k_scale=np.ones((0, 2), np.float32)) is None
 
 
+def test_help_is_right_for_caches_of_8_bits() -> None:
+    """New rows have another type than the cache."""
+    pool, lengths = np.zeros((2, 2, 8, 32), np.int8), np.ones(2, np.int32)
+    with pytest.raises(AttnccError, match=r"A604(.|\n)*`k_new`(.|\n)*have another one, of 16 bits or more"):
+        attncc.append(pool, pool.copy(), pool[:, :, :1].copy(), pool[:, :, :1].copy(), lengths)
+
+
+def test_what_is_missing_is_asked_for() -> None:
+    """There is nothing to convert."""
+    rows = np.ones((2, 2, 8, 32), np.float32)
+    with pytest.raises(AttnccError, match=r"A622(.|\n)*came NoneType\n.*help: pass kv_lens=…$"):
+        attncc.append(rows, rows.copy(), rows.copy(), rows.copy(), None)
+
+
 def test_caches_are_written_alone() -> None:
     """Not over what is read, and not where nobody may write. Halves of one array are two caches."""
     given = arrays_of(DENSE)
