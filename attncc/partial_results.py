@@ -45,7 +45,7 @@ def merged(xp: Any, outs: Sequence[Array], lses: Sequence[Array], layout: str) -
     base = xp.where(largest == -inf, xp.zeros_like(largest), largest)
     weights = [xp.exp(lse - base) for lse in lses]
     total = sum(weights)
-    seen = total > 0
+    seen = total != 0  # NaN too: of an invalid sequence, which must stay one
     total = xp.where(seen, total, xp.ones_like(total))
     lse = xp.where(seen, base + xp.log(total), xp.full_like(total, -inf))
     sides = (_weighted(xp, out, weight / total, layout) for out, weight in zip(outs, weights, strict=True))

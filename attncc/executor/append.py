@@ -68,9 +68,11 @@ def _scales(problem: Problem, arrays: Mapping[str, Array], name: str, b: int, po
     scale, pages = arrays.get(f"{name}_scale"), len(arrays[f"{name}_cache"])
     if scale is None:
         return np.ones((1, 1, 1), np.float32)
-    if len(scale) > 1 and scales_by_page(scale, problem, pages):
+    if len(scale) == 1:
+        return np.asarray(scale[0][:, None, None])
+    if scales_by_page(scale, problem, pages):
         return np.asarray(scale[_places(problem, arrays.get("block_table"), b, positions)[0]].T[..., None])
-    return np.asarray(scale[b if len(scale) > 1 else 0][:, None, None])
+    return np.asarray(scale[b][:, None, None])
 
 
 def quantized(x: Array, scale: Array, dtype: np.dtype[Any]) -> Array:

@@ -7,17 +7,19 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..ir import MAX_LENGTH
-from .bind import check_array, check_last_axis, check_layout
+from .bind import check_array, check_last_axis, check_layout, page_rows
 from .call_arguments import ARGUMENTS
 from .facts import KV_DTYPES, ArrayFacts
 from .problem import Problem
 from .quantized import SCALES, check_scales
 from .refusal import refused, shape_text
+from .strides import repeats
 from .values import known_lengths, known_starts
 
 _DTYPES = ("float16", "bfloat16", "float32")
 _HOST_DTYPES = (*_DTYPES, "float64")
 _SAME_HELP = "caches, new rows and q have one element type, and live on one device"
+_NARROW_HELP = "a cache of 8 bits holds k and v in one type; k_new, v_new and q have another one, of 16 bits or more"
 
 
 class Append(NamedTuple):
@@ -105,10 +107,11 @@ def _check_operand(call: Append, name: str, facts: ArrayFacts) -> None:
     if facts.dtype != own or own not in allowed:
         expected = own if own in allowed else " or ".join(allowed)
         what = f"`{name}` has the wrong element type"
-        raise refused("A604", what, expected=expected, came=facts.dtype, help=_SAME_HELP)
+        help_ = _NARROW_HELP if call.k_cache.dtype in KV_DTYPES.values() else _SAME_HELP
+        raise refused("A604", what, expected=expected, came=facts.dtype, help=help_)
     _check_device(call, name, facts)
     check_last_axis(name, facts)
-    if name.endswith("cache") and any(x == 0 and n > 1 for x, n in zip(facts.strides, facts.shape, strict=True)):
+    if name.endswith("cache") and repeats(facts.shape, facts.strides):
         what, expected = f"`{name}` has strides that can't be written", "no stride of 0"
         raise refused("A617", what, expected=expected, came=f"strides {shape_text(facts.strides)}")
 
@@ -129,7 +132,7 @@ def _check_device(call: Append, name: str, facts: ArrayFacts) -> None:
 def _sizes(call: Append, layout: str) -> Problem:
     heads, length = (-3, -2) if layout == "bhsd" else (-2, -3)
     packed, table = call.cu_seqlens_q is not None, call.block_table
-    page = None if table is None else call.k_cache.shape[length]
+    page = None if table is None else page_rows("k_cache", call.k_cache, length)
     return Problem(
         batch=max((*call.cu_seqlens_q.shape, 0)[0] - 1, 0) if packed else call.k_new.shape[0],
         num_heads=0 if call.q is None else call.q.shape[heads],

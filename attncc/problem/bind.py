@@ -15,7 +15,7 @@ from .problem import Problem
 from .quantized import cache_dtypes, check_quantized
 from .refusal import check_device, refused, shape_text, type_text
 from .shared_prefix import check_shared_prefix
-from .strides import contiguous
+from .strides import contiguous, repeats
 
 _PACKED_HELP = "rows that are packed have rank 3 and come with cu_seqlens_q or cu_seqlens_kv; all others have rank 4"
 _FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn")
@@ -139,10 +139,19 @@ def _sizes(call: Call) -> Problem:
         layout=call.layout,
         packed=packed,
         cached=call.kv_lens is not None,
-        page=None if table is None else call.k.shape[length],
+        page=None if table is None else page_rows("k", call.k, length),
         has_offset=call.q_offset is not None,
         shared_prefix=call.shared_prefix,
     )
+
+
+def page_rows(name: str, pool: ArrayFacts, axis: int) -> int:
+    """The rows of each page of a pool. AttnccError A625 for none: no key has a page then."""
+    rows = pool.shape[axis]
+    if rows == 0:
+        what, came = f"the pages of `{name}` have no rows", f"shape {shape_text(pool.shape)}"
+        raise refused("A625", what, expected="at least one row in each page", came=came)
+    return rows
 
 
 def _first_axis(facts: ArrayFacts) -> int:
@@ -215,7 +224,7 @@ def check_array(argument: CallArgument, shape: Shape, facts: ArrayFacts, problem
     came = (*facts.shape, 0, 0)
     lengths = tuple(came[axis] if length is None else length for axis, length in enumerate(shape.lengths(problem)))
     steps = zip(lengths, facts.strides, contiguous(lengths), strict=False)
-    in_place = shape.strided or all(size <= 1 or stride == step for size, stride, step in steps)
+    in_place = shape.strided or 0 in facts.shape or all(size <= 1 or stride == step for size, stride, step in steps)
     fits, kind = facts.shape == lengths and in_place, "" if shape.strided else "contiguous "
     if not fits or facts.dtype not in argument.dtypes:
         axes = f"{shape.axes} = {_lengths_text(shape, problem)}"
@@ -272,8 +281,7 @@ def _check_out(call: Call, out: ArrayFacts, problem: Problem) -> None:
             came=f"{out.dtype}, shape {shape_text(out.shape)}",
         )
     check_device(call.q, "`out`", out)
-    overlapping = any(stride == 0 and size > 1 for stride, size in zip(out.strides, out.shape, strict=True))
-    if 0 not in out.shape and (out.strides[-1] != 1 or overlapping):
+    if (0 not in out.shape and out.strides[-1] != 1) or repeats(out.shape, out.strides):
         raise refused(
             "A617",
             "`out` has strides that can't be written",

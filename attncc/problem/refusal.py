@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import NoneType
 from typing import Any
 
 from ..diagnostics import AttnccError, Diagnostic
@@ -23,7 +24,7 @@ def type_text(kind: type) -> str:
 
 def not_an_array(name: str, kind: type, expected: str) -> AttnccError:
     """A622 for what has this type in place of an array."""
-    advice = "convert it with numpy.asarray or torch.as_tensor"
+    advice = f"pass {name}=…" if kind is NoneType else "convert it with numpy.asarray or torch.as_tensor"
     if kind.__module__.partition(".")[0] == "torch":  # NumPy's is what is asked for
         advice = f"convert it: {name}.cpu().numpy()"
     return refused("A622", f"`{name}` is not an array", expected=expected, came=type_text(kind), help=advice)

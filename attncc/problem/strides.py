@@ -24,6 +24,11 @@ def axis_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     return tuple(next(by_stride) if axis in moving else axis for axis in axes)
 
 
+def repeats(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements share memory, since an axis has stride 0. Without elements strides mean nothing: NumPy has 0."""
+    return 0 not in shape and any(stride == 0 and size > 1 for stride, size in zip(strides, shape, strict=True))
+
+
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     """The strides of a contiguous array."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -66,7 +66,7 @@ class EmulatedFramework(FakeFramework):
 
     def narrowed(self, array: FakeArray) -> FakeArray:
         assert isinstance(array, DeviceArray)
-        return self.array(array.memory.astype(np.int32))
+        return self.array(array.memory.astype(np.int32, order="C"))
 
 
 class EmulatedCuda(FakeCuda):

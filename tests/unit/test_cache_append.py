@@ -166,6 +166,40 @@ def test_what_cannot_be_is_refused(case: Case, changes: dict[str, Any], code: st
     assert text in str(raised.value)
 
 
+@pytest.mark.parametrize("shape", [(0, 2, 8, 32), (2, 2, 0, 32)], ids=str)
+def test_caches_without_rows(shape: tuple[int, ...]) -> None:
+    """NumPy gives arrays without elements strides of 0."""
+    cache, new, lengths = np.zeros(shape, np.float32), np.ones((shape[0], 2, 1, 32), np.float32), np.zeros(shape[0])
+    assert attncc.append(cache, cache.copy(), new, new, lengths.astype(np.int32)) is None
+
+
+def test_pages_without_rows_are_refused() -> None:
+    pool, new = np.zeros((3, 2, 0, 32), np.float32), np.ones((2, 2, 1, 32), np.float32)
+    with pytest.raises(AttnccError, match=r"A625(.|\n)*the pages of `k_cache` have no rows"):
+        attncc.append(pool, pool.copy(), new, new, np.zeros(2, np.int32), block_table=np.zeros((2, 4), np.int32))
+
+
+def test_scales_of_a_pool_without_pages() -> None:
+    """All new rows are padding."""
+    pool, new = np.zeros((0, 2, 8, 32), np.int8), np.ones((2, 2, 1, 32), np.float32)
+    where = {"kv_lens": np.zeros(2, np.int32), "block_table": np.zeros((2, 0), np.int32)}
+    assert attncc.append(pool, pool.copy(), new, new, **where, k_scale=np.ones((0, 2), np.float32)) is None
+
+
+def test_help_is_right_for_caches_of_8_bits() -> None:
+    """New rows have another type than the cache."""
+    pool, lengths = np.zeros((2, 2, 8, 32), np.int8), np.ones(2, np.int32)
+    with pytest.raises(AttnccError, match=r"A604(.|\n)*`k_new`(.|\n)*have another one, of 16 bits or more"):
+        attncc.append(pool, pool.copy(), pool[:, :, :1].copy(), pool[:, :, :1].copy(), lengths)
+
+
+def test_what_is_missing_is_asked_for() -> None:
+    """There is nothing to convert."""
+    rows = np.ones((2, 2, 8, 32), np.float32)
+    with pytest.raises(AttnccError, match=r"A622(.|\n)*came NoneType\n.*help: pass kv_lens=…$"):
+        attncc.append(rows, rows.copy(), rows.copy(), rows.copy(), None)
+
+
 def test_caches_are_written_alone() -> None:
     """Not over what is read, and not where nobody may write. Halves of one array are two caches."""
     given = arrays_of(DENSE)

@@ -44,6 +44,16 @@ def test_an_empty_side_changes_no_bit() -> None:
     assert not found.any() and np.isneginf(found_lse).all()
 
 
+def test_results_of_an_invalid_sequence_stay_nan() -> None:
+    """lse as well: -inf would let the next merge drop that side."""
+    (out, lse, *_), (whole, whole_lse) = halves(7)
+    out[1], lse[1] = np.nan, np.nan
+    sides = out, lse
+    for _ in range(2):
+        sides = attncc.merge(*sides, whole, whole_lse)
+        assert all(np.isnan(x[1]).all() and np.isfinite(x[0]).all() for x in sides)
+
+
 def test_gradients() -> None:
     """Those of torch's own formula, and 0 for a side that saw nothing."""
     torch = pytest.importorskip("torch")

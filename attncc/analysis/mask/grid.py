@@ -94,7 +94,7 @@ class TileGrid:
 
     def over_heads(self, count: SupportsInt, num_heads: int) -> int:
         """A count over the heads that the grid tells apart, for all heads."""
-        repeats: int = num_heads // self.kinds.shape[0]
+        repeats: int = num_heads // max(self.kinds.shape[0], 1)
         return int(count) * repeats
 
 

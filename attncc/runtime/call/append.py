@@ -190,7 +190,7 @@ def _angle_strides(call: Append) -> list[int]:
 def _page_fields(call: Append, problem: Problem) -> dict[str, Value]:
     if problem.page is None:
         return {}
-    division = Division.by(max(problem.page, 1))
+    division = Division.by(problem.page)
     fields: dict[str, Value] = {"page_magic": division.magic, "page_shift": division.shift}
     return fields | {
         "page_rows": problem.page,

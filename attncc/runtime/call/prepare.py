@@ -132,7 +132,10 @@ def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call,
             return True
         if name in mapped(plan) and not mappable(facts, problem):
             return True
-        return name in form.misaligned or not Strides.of(facts, problem).aligned(element_bytes[name])
+        strides = Strides.of(facts, problem)
+        if plan.paged and name in ("k", "v") and min(strides.batch, strides.row) < 0:
+            return True  # kernels take a row before the pool's first for none
+        return name in form.misaligned or not strides.aligned(element_bytes[name])
 
     call = form.call
     operands = {Q: ("q", call.q), K: ("k", call.k), V: ("v", call.v)}

@@ -97,6 +97,12 @@ def test_rules_that_depend_on_the_head() -> None:
     assert result.tiles[TileKind.EMPTY] == 2 * (6 + 2 + 1 + 0)
 
 
+def test_no_query_heads() -> None:
+    q, k, v = qkv("fp32", heads=(0, 1))
+    result = executor.run(plan(HEADWISE, "fp32"), q, k, v)
+    assert result.out.shape == (*q.shape[:-1], v.shape[-1]) and not any(result.tiles.values())
+
+
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 @pytest.mark.parametrize("schedule", ["small", "splits", "kv_outer"])
 def test_packed_batches(layout, schedule) -> None:

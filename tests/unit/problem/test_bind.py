@@ -171,6 +171,17 @@ BAD: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
         "A602",
         ("[2, 2, 16, 64]", "block_table"),
     ),
+    "a table without lengths": ({"block_table": array(2, 3, dtype="int32")}, "A625", ("`kv_lens` is missing", "pass")),
+    "pages without rows": (
+        {
+            "kv_lens": array(2, dtype="int32"),
+            "block_table": array(2, 3, dtype="int32"),
+            "k": array(9, 2, 0, 64),
+            "v": array(9, 2, 0, 32),
+        },
+        "A625",
+        ("the pages of `k` have no rows", "[9, 2, 0, 64]"),
+    ),
 }  # fmt: skip
 
 BAD_PACKED: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
@@ -222,6 +233,15 @@ def test_a_table_is_judged_before_the_prefix() -> None:
     """How many keys there is room for isn't known else."""
     table = {"kv_lens": array(2, dtype="int32"), "block_table": array(dtype="int32")}
     refuse(SIGNATURE, call(**table, shared_prefix=8), "A625", ("`block_table`", "[batch, max_blocks]"))
+
+
+@pytest.mark.parametrize(("shape", "strides"), [((0, 3), (0, 0)), ((2, 0), (1, 1))], ids=["NumPy's", "torch's"])
+def test_strides_of_a_table_without_entries_mean_nothing(shape, strides) -> None:
+    batch = shape[0]
+    table = array(*shape, dtype="int32", strides=strides)
+    facts = {"q": array(batch, 8, 40, 64), "k": array(9, 2, 16, 64), "v": array(9, 2, 16, 32), "block_table": table}
+    problem = bind(Signature(CAUSAL, "fp16", 64, 32), call(**facts, kv_lens=array(batch, dtype="int32"), inputs=()))
+    assert (problem.batch, problem.kv_len) == (batch, 16 * shape[1])
 
 
 def test_two_position_axes_cannot_be_packed() -> None:

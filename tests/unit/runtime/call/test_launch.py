@@ -296,6 +296,22 @@ def test_what_16_byte_copies_cannot_read_is_packed_first(bench: MakeBench, what:
     assert made.params()["q"] == q.pointer
 
 
+@pytest.mark.parametrize("axis", [0, 2], ids=["pages", "rows"])
+def test_pools_that_go_downwards_are_packed_first(bench: MakeBench, axis: int) -> None:
+    """Kernels of pages take a row before the pool's first for none."""
+    made = bench(replace(plan(plans.FULL), paged=True))
+    q, _, _ = qkv()
+    k, v = (FakeArray((9, KV_HEADS, 16, D), "float16") for _ in range(2))
+    strides = tuple(-stride if own == axis else stride for own, stride in enumerate(v.strides))
+    v = FakeArray(v.shape, "float16", strides, pointer=v.pointer)
+    lengths, table = FakeArray((BATCH,), "int32"), FakeArray((BATCH, 3), "int32")
+    made.kernel(q, k, v, kv_lens=lengths, block_table=table)
+    (copy,) = made.framework.released
+    assert copy.contents == [f"copy of {v.pointer}"]
+    params = made.params()
+    assert (params["k"], params["v"], params["v_stride_batch"]) == (k.pointer, copy.pointer, KV_HEADS * 16 * D)
+
+
 def test_an_unaligned_out_is_copied_to(bench: MakeBench) -> None:
     made = bench(plan(plans.FULL))
     q, k, v = qkv()
