@@ -23,6 +23,7 @@ from .options import (
     format_option,
     imports_option,
     input_option,
+    seed_option,
     variant_option,
 )
 
@@ -91,7 +92,7 @@ class Heads(click.ParamType[Any]):
     help="What is timed.",
 )
 @click.option("--rounds", type=click.IntRange(1), default=9, show_default=True, help="Windows of each candidate.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of random arrays and of dropout.")
+@seed_option("Of random arrays and of dropout.")
 @click.option(
     "-o",
     "--output",

@@ -22,6 +22,7 @@ from .options import (
     imports_option,
     input_option,
     problem_options,
+    seed_option,
     variant_option,
 )
 
@@ -108,7 +109,7 @@ class Lengths(click.ParamType[Any]):
     type=click.Choice(["e4m3", "int8"]),
     help="Of a cache of 8 bits beside q of 16, whose kernels are portable ones on every target.",
 )
-@click.option("--seed", type=int, default=0, help="Of the inputs that are drawn at random.")
+@seed_option("Of the inputs that are drawn at random.")
 @input_option
 @define_option
 @imports_option
@@ -125,7 +126,8 @@ def command(*, what: Path | str, **given: Any) -> None:
     attncc explain A203
     """
     if isinstance(what, str):
-        click.echo(error_page(what))
+        page = error_page(what)
+        click.echo(json_text({"code": what, "text": page}) if as_json() else page)
         return
     if given["measures"]:
         _measure(what, given)
