@@ -15,6 +15,7 @@ import dis
 import enum
 import functools
 import operator
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import cache
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
@@ -23,14 +24,14 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-_PLAIN = (tuple, list, dict, set, frozenset)
+_PLAIN = frozenset({tuple, list, dict, set, frozenset, OrderedDict, defaultdict, Counter})
 _MOST_ITEMS = 4096
 _MOST_BYTES = 1 << 16
 _SIMPLE = (type(None), bool, int, str, bytes, complex, type(...), torch.dtype, torch.device, torch.layout)
 _MOST_STARTS = 1024
 _LIBRARIES = frozenset({
-    "abc", "argparse", "builtins", "enum", "functools", "itertools", "math", "numpy", "operator", "torch", "types",
-    "typing",
+    "abc", "argparse", "attncc", "builtins", "enum", "functools", "itertools", "math", "numpy", "operator", "torch",
+    "types", "typing",
 })  # fmt: skip
 # What reads attributes by names that code computes, or reads all of them.
 _BY_NAME = (getattr, hasattr, vars, dir, globals, eval, exec, __import__)

@@ -139,6 +139,28 @@ def test_modules() -> None:
     assert traces(layer.mod) == 0
 
 
+class Attention(torch.nn.Module):  # type: ignore[misc]
+    """A module that hands out a method of its own: its `forward` leads to attncc itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.by = torch.nn.Linear(8, 8), 2.0
+
+    def mod(self, score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return score * self.by
+
+    def forward(self, q: Any) -> Any:
+        q = self.inner(q)
+        return attncc.flex_attention(q, q, q, self.mod)
+
+
+def test_a_module_that_calls_it_with_a_method_is_traced_once() -> None:
+    layer = Attention()
+    assert [traces(layer.mod), traces(layer.mod)] == [1, 0]
+    layer.by = 3.0
+    assert traces(layer.mod) == 1
+
+
 def test_tensors_that_are_one_and_then_two() -> None:
     def made(left: Any, right: Any) -> Any:
         return lambda score, b, h, q_idx, kv_idx: score + left[h] * right[b]
