@@ -199,6 +199,26 @@ def test_fmt_writes_and_is_done(spec) -> None:
     assert not list(path.parent.glob(".*"))
 
 
+def test_fmt_lays_out_what_stands_beside_a_wrong_file(tmp_path: Path) -> None:
+    wrong, other = tmp_path / "a.attn", tmp_path / "b.attn"
+    wrong.write_text("attn 1\nvariant {}\n")
+    other.write_text("attn 1\nvariant b{}\n")
+    checked = run("fmt", "--check", wrong, other, status=1).output
+    assert "A001" in checked and "+variant b {}" in checked
+    assert "A001" in run("fmt", wrong, other, status=1).output
+    assert other.read_text() == "attn 1\n\nvariant b {}\n"
+
+
+def test_fmt_says_as_json_which_files_change(tmp_path: Path) -> None:
+    path = tmp_path / "a.attn"
+    path.write_text("attn 1\nvariant a{}\n")
+    for arguments, status in ((("--check",), 1), ((), 0)):
+        changed = json.loads(run("fmt", *arguments, path, "--format", "json", status=status).stdout)
+        assert changed == {"changed": [str(path)]}
+    assert json.loads(run("fmt", path, "--format", "json").stdout) == {"changed": []}
+    assert "add --check" in run("fmt", "-", "--format", "json", status=2).output
+
+
 def test_a_file_that_cant_be_replaced_is_named(spec, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")

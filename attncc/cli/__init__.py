@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import gc
 import importlib
 import os
@@ -59,6 +60,8 @@ class Commands(click.Group):
         except MemoryError as error:
             report([out_of_memory(error)])
         except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:  # of stdout, as a rule, which has no name
+                raise click.ClickException(f"{error.filename or 'the output'} can't be written: disk full") from None
             if os.environ.get("ATTNCC_DEBUG"):
                 raise
             report([internal_error(error)])

@@ -24,6 +24,7 @@ from .options import (
     format_option,
     imports_option,
     input_option,
+    seed_option,
     variant_option,
 )
 
@@ -98,7 +99,7 @@ class Heads(click.ParamType[Any]):
     help="What is timed.",
 )
 @click.option("--rounds", type=click.IntRange(1), default=9, show_default=True, help="Windows of each candidate.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of random arrays and of dropout.")
+@seed_option("Seed of random arrays and of dropout.")
 @click.option(
     "-o",
     "--output",

@@ -23,6 +23,7 @@ from .options import (
     imports_option,
     input_option,
     problem_options,
+    seed_option,
     variant_option,
 )
 
@@ -111,7 +112,7 @@ class Lengths(click.ParamType[Any]):
     type=click.Choice(["e4m3", "int8"]),
     help="The dtype of a cache of 8 bits beside q of 16; its kernels are portable ones on every target.",
 )
-@click.option("--seed", type=int, default=0, help="Seed of the inputs that are drawn at random.")
+@seed_option("Seed of the inputs that are drawn at random.")
 @input_option
 @define_option
 @imports_option
@@ -128,7 +129,8 @@ def command(*, what: Path | str, **given: Any) -> None:
     attncc explain A203
     """
     if isinstance(what, str):
-        click.echo(error_page(what))
+        page = error_page(what)
+        click.echo(json_text({"code": what, "text": page}) if as_json() else page)
         return
     if given["measures"]:
         _measure(what, given)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from ..quoting import printable
+from ..diagnostics import AttnccError, Diagnostic
+from ..quoting import json_text, printable
 from .console import as_json
 from .files import replace_text, source
 from .options import OWN_FILE_OR_STDIN, STDIN, format_option, stdin_once
@@ -27,26 +28,41 @@ def command(ctx: click.Context, files: tuple[Path, ...], check: bool) -> None:
     attncc fmt - < mine.attn               for editors
     attncc fmt --check specs/*.attn        for continuous integration
     """
-    from ..syntax.formatter import format_source
-
-    changed = 0
+    if as_json() and STDIN in files and not check:
+        raise click.UsageError("--format json prints an object on stdout, where the text of `-` goes: add --check")
+    changed: list[Path] = []
+    found: list[Diagnostic] = []
     for path in files:
-        read = source(path)
-        formatted = format_source(read)
-        if path == STDIN and not check:
-            click.echo(formatted, nl=False)
-            continue
-        if formatted == read.text:
-            continue
-        changed += 1
-        name = printable(str(path))
-        if check:
-            click.echo(_difference(name, read.text, formatted), nl=False)
-        else:
-            replace_text(path, formatted)
-            click.echo(f"formatted {name}", err=as_json())
+        try:
+            if _changes(path, check):
+                changed.append(path)
+        except AttnccError as error:  # one of them, the others are laid out all the same
+            found += error.diagnostics
+    if found:
+        raise AttnccError(found)
+    if as_json():
+        click.echo(json_text({"changed": list(map(str, changed))}))
     if check and changed:
         ctx.exit(1)
+
+
+def _changes(path: Path, check: bool) -> bool:
+    """Lays a file out, or says with `check` what would change. Whether something does."""
+    from ..syntax.formatter import format_source
+
+    read = source(path)
+    formatted = format_source(read)
+    if path == STDIN and not check:
+        click.echo(formatted, nl=False)
+        return False
+    if formatted == read.text:
+        return False
+    name = printable(str(path))
+    if not check:
+        replace_text(path, formatted)
+    if not as_json():
+        click.echo(_difference(name, read.text, formatted) if check else f"formatted {name}\n", nl=False)
+    return True
 
 
 def _difference(name: str, old: str, new: str) -> str:

@@ -16,6 +16,7 @@ from .options import format_option
 if TYPE_CHECKING:
     from ..ir import Variant
 
+_FEWEST_COLUMNS = 24
 _SENTENCE_ENDS = re.compile(r"(?<!\bal)[.:] (?=[A-Z`])")  # but not behind "et al."
 
 
@@ -38,7 +39,8 @@ def command() -> None:
     if as_json():
         click.echo(json_text([_record(variant) for variant in variants], indent=2))
         return
-    click.echo("\n".join(_lines(variant, min(shutil.get_terminal_size().columns, COLUMNS)) for variant in variants))
+    columns = max(_FEWEST_COLUMNS, min(shutil.get_terminal_size().columns, COLUMNS))
+    click.echo("\n".join(_lines(variant, columns) for variant in variants))
 
 
 def _record(variant: Variant) -> dict[str, Any]:

@@ -259,6 +259,11 @@ class PictureFile(click.Path):
         return path
 
 
+def seed_option(help: str) -> Callable[[F], F]:
+    """Which random numbers a command draws; NumPy takes no seed below 0."""
+    return click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help=help)
+
+
 variant_option = click.option("--variant", metavar="NAME", help="Which variant, where a file has several.")
 
 

@@ -27,6 +27,7 @@ from .options import (
     imports_option,
     input_option,
     problem_options,
+    seed_option,
     variant_option,
 )
 
@@ -48,7 +49,7 @@ PACKAGE = "attncc_run"  # the name of the package while it is tried
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="A GPU if there is one, if not given; e4m3: cpu.")
 @dtype_option
 @problem_options(q_len=300, heads=4, batch=2)
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of random arrays and of dropout.")
+@seed_option("Seed of random arrays and of dropout.")
 @input_option
 @define_option
 @imports_option

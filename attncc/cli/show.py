@@ -20,6 +20,7 @@ from .options import (
     imports_option,
     input_option,
     problem_options,
+    seed_option,
     variant_option,
 )
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("--block-kv", type=click.IntRange(1), default=64, show_default=True, help="Keys of a tile.")
 @click.option("--png", type=PictureFile(".png"), help="Also write a picture here.")
 @click.option("--svg", type=PictureFile(".svg"), help="Also write a picture here.")
-@click.option("--seed", type=int, default=0, help="Seed of the inputs that are drawn at random.")
+@seed_option("Seed of the inputs that are drawn at random.")
 @click.option(
     "--stage",
     type=click.Choice(list(stages.OPTIONS)),

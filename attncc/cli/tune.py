@@ -28,6 +28,7 @@ from .options import (
     imports_option,
     input_option,
     problem_options,
+    seed_option,
     variant_option,
 )
 
@@ -100,7 +101,7 @@ class LengthRange(click.ParamType[Any]):
 @click.option(
     "--log", "log_file", type=click.Path(dir_okay=False, path_type=Path), help="The log; in the cache, if not given."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of random arrays and of dropout.")
+@seed_option("Seed of random arrays and of dropout.")
 @input_option
 @define_option
 @imports_option

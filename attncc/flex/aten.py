@@ -99,9 +99,12 @@ def _gelu(make: Maker, x: Term, approximate: str = "none") -> Term:
 
 
 def _softplus(make: Maker, x: Term, beta: Term | None = None, threshold: Term | None = None) -> Term:
-    if beta is None or known(beta) == 1:
-        return make("softplus", x)
-    return make("truediv", make("softplus", make("mul", x, beta)), beta)
+    """Beyond the threshold x itself; beyond 20, torch's default, f32 can't tell the two apart."""
+    inner = x if beta is None or known(beta) == 1 else make("mul", x, beta)
+    soft = make("softplus", x) if beta is None or inner is x else make("truediv", make("softplus", inner), beta)
+    if threshold is None or known(threshold) == 20:
+        return soft
+    return make("where", make.compare(">", inner, threshold), x, soft)
 
 
 def _elu(make: Maker, x: Term, alpha: Term | None = None, scale: Term | None = None, inner: Term | None = None) -> Term:

@@ -73,6 +73,9 @@ def _of_options(options: Options) -> Fault:
         return _fault("`fallback` is unknown", 'None or "torch"', repr(options.fallback))
     if options.return_aux is None:
         return {}
+    if not hasattr(options.return_aux, "max_scores"):
+        came = type(options.return_aux).__qualname__
+        return _fault("`return_aux` is no AuxRequest", "AuxRequest(lse=True)", came, "pass return_lse=True for lse")
     if options.return_lse:
         return _fault("`return_lse` came beside `return_aux`", "one of them", "both", "leave return_lse out")
     if options.return_aux.max_scores:

@@ -53,7 +53,8 @@ def reciprocal(input): return 1 / input
 
 def relu(input): return _max(input, 0)
 def softplus(input, beta=1, threshold=20):
-    return _softplus(input) if beta == 1 else _softplus(input * beta) / beta
+    soft = _softplus(input) if beta == 1 else _softplus(input * beta) / beta
+    return soft if threshold == 20 else _where(input * beta > threshold, input, soft)
 def logsigmoid(input): return -_softplus(-input)
 def mish(input): return input * _tanh(_softplus(input))
 def gelu(input, approximate="none"):

@@ -147,8 +147,9 @@ def _is_zero(offset: Any) -> bool:
 
 
 def _held(offset: Any) -> torch.Tensor:
-    """A number as a scalar input; what is on the GPU, as a static cache has it, as an array: nobody waits for it."""
-    return offset.reshape(1) if isinstance(offset, torch.Tensor) else torch.tensor(offset)
+    """A number as a scalar input; what is on the GPU, as a static cache has it, as an array: nobody waits for it. It is
+    copied, for that cache counts on in its tensor when a layer brings its keys, before the layer's mask is read."""
+    return offset.reshape(1).clone() if isinstance(offset, torch.Tensor) else torch.tensor(offset)
 
 
 def _value(offset: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..diagnostics import AttnccError, Diagnostic
+from ..runtime.store.manifest import MANIFEST
 from .exchange import exchange
 from .text import MARK
 
@@ -34,8 +35,11 @@ def check_replaceable(out: Path, names: Iterable[str]) -> None:
 
 
 def earlier_variants(out: Path) -> list[str]:
-    """The variants that earlier builds left in a package."""
-    return [path.name for path in out.iterdir() if _is_ours(path)] if out.is_dir() else []
+    """The variants that earlier builds left in a package, whose folders have a manifest; a kernel repository has a
+    folder of its runtime beside them."""
+    if not out.is_dir():
+        return []
+    return [path.name for path in out.iterdir() if _is_ours(path) and (path / MANIFEST).exists()]
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from ...schedule.plan import NARROW
 from ..call.backward_arguments import BackwardArguments
 from ..call.configurations import configuration_of
 from .autocast import autocast
+from .memoryless import mode_of, one_fake_mode
 from .recordable import differentiated, lost_gradient, must_be_operator, tensors, unfit
 from .tokens import RecordedKernel, by_token
 
@@ -64,7 +65,8 @@ def recorded(kernel: RecordedKernel, call: Arguments) -> Any:
     from .torch_operator import flattened  # only here: it brings the backward pass, which few calls need
 
     variant = kernel.variant
-    call = _completed(torch, kernel, call)
+    with mode_of(call.q):  # where a seed may be drawn
+        call = _completed(torch, kernel, call)
     wanted = differentiated(torch, call)
     if not wanted and not must_be_operator(torch, call):
         return kernel.run_unrecorded(call)
@@ -76,7 +78,8 @@ def recorded(kernel: RecordedKernel, call: Arguments) -> Any:
     if wanted:
         _check_backward(kernel, call)
     flat = flattened(variant.inputs, call, torch.are_deterministic_algorithms_enabled())
-    out, lse = _operators_of(kernel.token).recorded(flat)
+    with one_fake_mode(torch, call):
+        out, lse = _operators_of(kernel.token).recorded(flat)
     return (out, lse) if call.return_lse else out
 
 

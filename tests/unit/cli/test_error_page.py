@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
+from click.testing import CliRunner
+
 from attncc import resources
+from attncc.cli import attncc
 from attncc.cli.console import COLUMNS
 from attncc.cli.error_page import error_page, in_columns
 
@@ -20,3 +25,8 @@ def test_code_stays_as_it_is_and_messages_hang() -> None:
     first, second = in_columns(f"       = help: {'word ' * 16}").split("\n")
     assert first.startswith("       = help: word") and second.startswith(f"{' ' * 10}word")
     assert in_columns("- one\n- two\n  goes on") == "- one\n- two goes on"
+
+
+def test_as_json() -> None:
+    shown = CliRunner().invoke(attncc, ["explain", "a203", "--format", "json"])
+    assert json.loads(shown.stdout) == {"code": "A203", "text": error_page("A203")}

@@ -32,6 +32,11 @@ def test_all_are_listed_within_the_terminal() -> None:
     assert "    consts: width = 1024" in lines
 
 
+def test_a_terminal_of_few_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "3")
+    assert len(run("list").splitlines()[1]) <= 24
+
+
 def test_the_list_as_json() -> None:
     found = {item["name"]: item for item in json.loads(run("list", "--format", "json"))}
     assert list(found) == list(library.names())

@@ -43,6 +43,11 @@ def test_a_package_is_no_format() -> None:
     assert "'text', 'json'" in said("build", "causal", "--format", "yaml", status=2)
 
 
+@pytest.mark.parametrize("command", ["run", "explain", "show", "bench"])
+def test_there_are_no_seeds_below_0(command: str) -> None:
+    assert "-1 is not in the range" in said(command, "documents", "--seed", -1, status=2)
+
+
 def test_a_number_for_an_array_asks_for_a_file() -> None:
     assert "as in -i doc=doc.npy" in said("run", DOCUMENTS, "-i", "doc=5", "--device", "cpu", status=1)
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner, Result
 
@@ -57,3 +61,12 @@ def test_colours_where_there_may_be_some(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "\x1b[" in run("check", "-", given=wrong, status=1, color=True).output
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[" not in run("check", "-", given=wrong, status=1, color=True).output
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize("more", [(), ("--format", "json")])
+def test_a_full_disk_is_no_mistake_of_attncc(more: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "attncc", "list", *more]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "Error: the output can't be written: disk full\n")

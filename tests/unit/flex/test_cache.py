@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -138,6 +139,28 @@ def test_modules() -> None:
     assert traces(layer.mod) == 0
 
 
+class Attention(torch.nn.Module):  # type: ignore[misc]
+    """A module that hands out a method of its own: its `forward` leads to attncc itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.by = torch.nn.Linear(8, 8), 2.0
+
+    def mod(self, score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return score * self.by
+
+    def forward(self, q: Any) -> Any:
+        q = self.inner(q)
+        return attncc.flex_attention(q, q, q, self.mod)
+
+
+def test_a_module_that_calls_it_with_a_method_is_traced_once() -> None:
+    layer = Attention()
+    assert [traces(layer.mod), traces(layer.mod)] == [1, 0]
+    layer.by = 3.0
+    assert traces(layer.mod) == 1
+
+
 def test_tensors_that_are_one_and_then_two() -> None:
     def made(left: Any, right: Any) -> Any:
         return lambda score, b, h, q_idx, kv_idx: score + left[h] * right[b]
@@ -204,6 +227,132 @@ def test_what_a_key_cannot_see_through_is_traced_each_time() -> None:
         return lambda score, b, h, q_idx, kv_idx: score + source.anything[h]
 
     assert [traces(made(Sealed(TABLE))), traces(made(Sealed(TABLE + 1)))] == [1, 1]
+
+
+class Doubled:
+    def __get__(self, owner: Any, kind: Any) -> Any:
+        return owner.half * 2
+
+
+class Base:
+    def __init__(self, by: float) -> None:
+        self.by, self.half, self.shift = by, by / 2, 1.0
+
+    def above(self) -> Any:
+        return self.by
+
+
+class Reading(Base):
+    """An object whose one number can be read in many ways."""
+
+    doubled = Doubled()
+
+    @functools.cached_property
+    def cached(self) -> Any:
+        return self.by
+
+    @functools.partialmethod
+    def given(self, factor: float) -> Any:
+        return self.by * factor
+
+    def above(self) -> Any:
+        return super().above()
+
+    def __add__(self, other: float) -> Any:
+        return self.by + other
+
+    def __float__(self) -> Any:
+        return self.by
+
+    def __enter__(self) -> Any:
+        return self.by
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def __eq__(self, other: object) -> bool:
+        return self.by == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        return str(self.by)
+
+
+def matched(reading: Any) -> Any:
+    match reading:
+        case Reading(by=by):
+            return by
+
+
+def entered(reading: Any) -> Any:
+    with reading as by:
+        return by
+
+
+READ = Reading(2.0)
+WAYS: dict[str, Callable[[], Any]] = {
+    "getattr": lambda: getattr(READ, "by"),  # noqa: B009  (the way that is tried)
+    "vars": lambda: vars(READ)["by"],
+    "globals": lambda: globals()["READ"].by,
+    "eval": lambda: eval("READ.by"),
+    "attrgetter": lambda: operator.attrgetter("by")(READ),
+    "methodcaller": lambda: operator.methodcaller("above")(READ),
+    "a class pattern": lambda: matched(READ),
+    "a descriptor": lambda: READ.doubled,
+    "a cached property": lambda: READ.cached,
+    "a partial method": lambda: READ.given(1.0),
+    "super": lambda: READ.above() * 1.0,
+    "an operator": lambda: READ + 0.0,
+    "float()": lambda: float(READ),
+    "with": lambda: entered(READ),
+    "==": lambda: 2.0 if READ == 2.0 else 3.0,
+    "a format": lambda: float(f"{READ}"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_of_reading_a_number_sees_that_it_changed(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = WAYS[way]
+
+    def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return score * read()
+
+    for by in (2.0, 3.0):
+        monkeypatch.setitem(globals(), "READ", Reading(by))
+        assert traces(score_mod) == 1
+
+
+def test_helpers_that_read_different_attributes_of_one_object() -> None:
+    settings = Base(2.0)
+
+    def scaled(score: Any) -> Any:
+        return score * settings.by
+
+    def shifted(score: Any) -> Any:
+        return score + settings.shift
+
+    def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return shifted(scaled(score)) * kv_idx
+
+    assert [traces(score_mod), traces(score_mod)] == [1, 0]
+    settings.shift = 5.0
+    assert traces(score_mod) == 1
+    settings.half = 7.0  # nobody reads it
+    assert traces(score_mod) == 0
+
+
+def test_an_object_that_is_made_in_a_mod(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Made:
+        def __init__(self) -> None:
+            self.by = FACTOR
+
+    def score_mod(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return score * Made().by
+
+    assert [traces(score_mod), traces(score_mod)] == [1, 0]
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    assert traces(score_mod) == 1
 
 
 def test_plain_objects() -> None:

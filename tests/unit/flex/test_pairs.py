@@ -92,6 +92,9 @@ MORE: dict[str, Any] = {
     "activations": lambda score, b, h, q_idx, kv_idx: (
         torch.nn.functional.elu(score) + torch.nn.functional.hardtanh(score) + torch.nn.functional.mish(score)
     ),
+    "softplus up to a threshold": lambda score, b, h, q_idx, kv_idx: (
+        torch.nn.functional.softplus(score, 2.0, 0.5) + torch.nn.functional.softplus(score, threshold=1)
+    ),
     "more functions": lambda score, b, h, q_idx, kv_idx: (
         torch.lerp(score, score * 2, 0.3) + torch.addcmul(score, score, score, value=0.1) + torch.expm1(score / 9)
     ),

@@ -71,6 +71,7 @@ def calls() -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
         "a BlockMask for a score": ((q, q, q, masks), {}),
         "a tensor for a mask": ((q, q, q), {"mask_mod": q[0, 0] > 0}),
         "twice": ((q, q, q), {"return_lse": True, "return_aux": AuxRequest(lse=True)}),
+        "no request": ((q, q, q), {"return_aux": True}),
         "maxima": ((q, q, q), {"return_aux": AuxRequest(max_scores=True)}),
     }
 

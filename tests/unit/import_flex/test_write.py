@@ -59,6 +59,7 @@ NUMBERS = [
     ("score.round(decimals=2)", "round(score * (10.0 * 10.0)) / (10.0 * 10.0)"),
     ("torch.nn.functional.softplus(score)", "softplus(score)"),
     ("torch.nn.functional.softplus(score, beta=2)", "softplus(score * 2) / 2"),
+    ("torch.nn.functional.softplus(score, 1, 2)", "score if score * 1 > 2 else softplus(score)"),
     ("torch.nn.functional.silu(score)", "silu(score)"),
     ("torch.nn.functional.logsigmoid(score)", "-softplus(-score)"),
     ("torch.nn.functional.gelu(score)", "gelu(score)"),

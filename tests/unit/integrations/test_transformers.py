@@ -16,6 +16,7 @@ transformers = pytest.importorskip("transformers")
 
 from torch._dynamo.backends.debugging import aot_eager  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
+from transformers import StaticCache  # noqa: E402
 
 from attncc.diagnostics import AttnccError  # noqa: E402
 from attncc.flex import flex_spec  # noqa: E402
@@ -129,6 +130,25 @@ def test_caches(name: str, kind: str, calls: list[str]) -> None:
 
     assert torch.equal(by(model, "attncc", run), by(model, "eager", run))
     assert calls
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss"])
+def test_a_static_cache_is_filled_in_parts_and_used_again(name: str) -> None:
+    """It counts on in the tensor that it gives for the place of the first query, before layers ask for the mask."""
+    model = MODELS[name].made()
+    ids = torch.randint(2, TOKENS, (2, 11))
+
+    def run(model: Any) -> list[Any]:
+        cache, found = StaticCache(config=model.config, max_cache_len=16), []
+        for parts in (((0, 4), (4, 9), (9, 10), (10, 11)), ((0, 11),)):
+            for begin, end in parts:
+                places = torch.arange(begin, end)[None]
+                with torch.no_grad():
+                    found.append(model(ids[:, begin:end], position_ids=places, past_key_values=cache).logits)
+            cache.reset()
+        return found
+
+    assert_alike(by(model, "attncc", run), by(model, "eager", run))
 
 
 def test_a_longer_cache_compiles_nothing() -> None:

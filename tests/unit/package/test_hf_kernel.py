@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,16 @@ def test_the_library_loads_it(repository: Path) -> None:
 def test_it_needs_torch_alone(repository: Path) -> None:
     pytest.importorskip("torch")
     run(repository, BY_HAND)
+
+
+@pytest.mark.parametrize("again", ["hf_sloped", "other"])
+def test_a_second_build_leaves_one_that_loads(again: str, repository: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / repository.name
+    shutil.copytree(repository, out)
+    spec = spec_file(tmp_path) if again == "hf_sloped" else "attn 1\nvariant other { keep if q_pos >= kv_idx }\n"
+    write_hf_kernel(prepare(spec, **SMALL), out)
+    run(out, BY_HAND)
 
 
 def test_files(repository: Path) -> None:

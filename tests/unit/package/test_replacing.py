@@ -179,6 +179,7 @@ def test_builds_into_one_folder_take_turns(tmp_path: Path) -> None:
             seen.append(earlier_variants(tmp_path / "out"))
             (folder / name).mkdir()
             (folder / name / "__init__.py").write_text(MARK)
+            (folder / name / "manifest.json").write_text("{}")
             if name == "one":
                 other.start()
                 other.join(0.1)

@@ -154,6 +154,23 @@ def test_fake_tensors(device: str) -> None:
 
 
 @pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("within", [False, True])
+def test_fake_tensors_are_not_mixed_with_others(within: bool, grad: bool) -> None:
+    mode, (q, k, v) = FakeTensorMode(), operands(grad=grad)
+    fake, other = mode.from_tensor(q), FakeTensorMode().from_tensor(k)
+    with mode if within else contextlib.nullcontext():
+        for mixed, came in (((fake, k, v), "q"), ((fake, other, other), "q, k, v")):
+            with pytest.raises(AttnccError, match=rf"A650.*two modes\n.*\n.*came FakeTensors: {came}\n"):
+                attention(*mixed)
+        assert attention(fake, mode.from_tensor(k), mode.from_tensor(v)).shape == q.shape  # as the error says
+
+
+def test_a_seed_for_fake_tensors_is_drawn_outside_of_their_mode_too() -> None:
+    q = FakeTensorMode().from_tensor(operands()[0])
+    assert kernel(RATED)(q, q, q, rate=0.5, width=3).shape == q.shape
+
+
+@pytest.mark.parametrize("grad", [False, True])
 def test_meta_tensors_tell_shapes(grad: bool) -> None:
     out = attention(*(torch.empty(1, 2, 6, 16, device="meta", requires_grad=grad) for _ in range(3)))
     assert (out.shape, out.device.type) == ((1, 2, 6, 16), "meta")
