@@ -15,11 +15,11 @@ class Crossings(NamedTuple):
 
     # Forward calls that would leave most of the GPU idle run the decode kernel, which shares their keys out among all
     # multiprocessors. Its start and its merge take as long as the forward kernel takes for so many keys.
-    split_keys: float = 200
-    # The same under a mask, where blocks of queries may see different numbers of keys.
-    masked_split_keys: float = 300
-    # Its keys take so many times as long as in a forward kernel that has all multiprocessors.
-    decode_cost: float = 2.5
+    split_keys: float = 250
+    # The same where a mask lets blocks of queries see from few keys to many: its parts don't end with blocks then.
+    masked_split_keys: float = 800
+    # A block of its rows takes so many times as long over keys as a block of queries of the forward kernel.
+    decode_cost: float = 1.25
     # Calls of few rows over so many keys run the kernel of wide heads in place of the decode kernel.
     wide_keys: float = 4096
     # Decode calls of so many rows (queries times the query heads of a key head) run the kernel for 17 rows and more.

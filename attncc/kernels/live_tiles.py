@@ -35,12 +35,20 @@ def most_tiles(plan: KernelPlan, problem: Problem) -> int:
     All of kv_len where the bounds read inputs, which are on the device, or the scale, and in 2-D tiles. Of packed
     batches, whose lengths are there too, it is what a sequence of mean length has.
     """
+    tiles = block_tiles(plan, problem)
+    return max(tiles, default=0) if tiles is not None else -(-problem.keys // plan.block_kv)  # of no heads: 0
+
+
+def block_tiles(plan: KernelPlan, problem: Problem) -> list[int] | None:
+    """The same of each block of queries, of the head that has most of them, where lengths tell."""
     keys = -(-problem.keys // plan.block_kv)
     bounds = plan.rules.kv_begin, plan.rules.kv_end
-    if not plan.variant.keeps or plan.skip == "never" or plan.grid_2d is not None or not problem.rows:
-        return keys
+    if plan.grid_2d is not None or not problem.rows:
+        return None
+    if not plan.variant.keeps or plan.skip == "never":
+        return [keys] * facts_of(plan).q_blocks(problem)
     if _read_inputs(*bounds):
-        return keys
+        return None
     sequence = Sequence.whole(0, problem.rows, problem.keys)
     uniform = environment(plan.variant, problem, sequence, {}, MASK_FLOAT)
     each = facts_of(plan).row_heads(problem)
@@ -49,7 +57,9 @@ def most_tiles(plan: KernelPlan, problem: Problem) -> int:
     blocks = uniform.with_symbols(q_first=first // each, q_last=last // each)
     begin, end = (evaluate(bound, blocks) for bound in bounds)
     tiles = -(-np.minimum(end, problem.keys) // plan.block_kv) - np.maximum(begin, 0) // plan.block_kv
-    return int(np.clip(tiles, 0, keys).max(initial=0))  # of no heads: 0
+    of_heads = np.clip(np.broadcast_to(tiles, np.broadcast_shapes(np.shape(tiles), first.shape)), 0, keys)
+    most: list[int] = of_heads.reshape(-1, len(first)).max(axis=0, initial=0).tolist()
+    return most
 
 
 def _read_inputs(*bounds: Expr) -> bool:

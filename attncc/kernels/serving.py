@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from ..problem import Problem
 from ..schedule.plan import KernelPlan
 from .crossings import Chip, Crossings
-from .live_tiles import reach, reach_is_guessed
-from .registry import facts_of, forward_facts
+from .decode.facts import Decode
+from .live_tiles import block_tiles, reach, reach_is_guessed
+from .registry import facts_of
 from .shared_prefix import behind_prefix
 
 
@@ -32,19 +33,25 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, chip: Chip | None = 
     decode = next((plan for plan in plans[1:] if plan.pass_name == "decode"), served)
     if not facts_of(served).fits_pages(problem):
         return decode
-    return decode if chip and _leaves_idle(served, problem, chip) else served
+    return decode if chip and _is_faster(decode, served, problem, chip) else served
 
 
-def _leaves_idle(plan: KernelPlan, problem: Problem, chip: Chip) -> bool:
+def _is_faster(decode: KernelPlan, plan: KernelPlan, problem: Problem, chip: Chip) -> bool:
     """Whether a forward kernel, which doesn't split its keys, leaves so many multiprocessors idle that the decode
     kernel takes less time. Where inputs tell which keys a block of queries sees, it doesn't: some of its equal shares
-    of the keys would have none to see."""
-    facts = forward_facts(plan)
-    if plan.may_split or plan.loop == "kv_outer" or reach_is_guessed(plan):
+    of the keys would have none to see.
+
+    The forward kernel takes the time of one block's keys. The decode kernel shares out those of all its blocks, whose
+    rows are queries of all heads of a group: with grouped heads and few queries they are fewer and fuller.
+    """
+    facts = facts_of(decode)
+    if plan.may_split or plan.loop == "kv_outer" or reach_is_guessed(plan) or not isinstance(facts, Decode):
         return False
-    busy = facts.q_blocks(problem) * facts.heads(problem) / chip.multiprocessors
-    spared = reach(plan, problem) * (1 - chip.crossings.decode_cost * busy)
-    return spared >= (chip.crossings.masked_split_keys if plan.variant.keeps else chip.crossings.split_keys)
+    busy = chip.crossings.decode_cost * facts.items(problem) / chip.multiprocessors
+    tiles = block_tiles(decode, problem)
+    even = not problem.packed and tiles is not None and len(set(facts.units(tiles))) <= 1
+    start = chip.crossings.split_keys if even else chip.crossings.masked_split_keys
+    return reach(plan, problem) * (1 - busy) >= start
 
 
 def backward_plan_for(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:

@@ -55,28 +55,31 @@ _QUERIES = (8, 1), (8, 2), (7, 3), (8, 4), (8, 5), (8, 6), (8, 8)  # a group, an
 
 
 def _split_keys(chip: Chip) -> Iterator[Sample]:
-    """Few thread blocks of the forward kernel, and a sixth of the multiprocessors' number."""
+    """Few thread blocks of the forward kernel, and a sixth of the multiprocessors' number; a causal mask over a cache
+    too, of which all queries see about as much."""
     for head_dim in (NARROW, HEAD_DIM, WIDE):
         for blocks in (chip.multiprocessors // 16, chip.multiprocessors // 6):
             dims, heads = (head_dim, head_dim), max(blocks, 1)
             yield from (Sample(1, 1, heads, 128, keys, dims) for keys in (256, 512, 1024, 1536, 2304))
+            yield from (Sample(1, 1, heads, 128, keys, dims, causal=True) for keys in (1024, 2304))
 
 
 def _masked_split_keys(chip: Chip) -> Iterator[Sample]:
-    """The same behind a cache; and without one, where blocks of queries see from few keys to all."""
-    for sample in _split_keys(chip):
-        yield sample._replace(causal=True)
-        if sample.kv_len <= 1024:
-            yield sample._replace(q_len=sample.kv_len, causal=True)
+    """Without a cache: the first queries see few keys, the last all."""
+    for head_dim in (NARROW, HEAD_DIM, WIDE):
+        for heads in (chip.multiprocessors // 64, chip.multiprocessors // 32, chip.multiprocessors // 16):
+            for keys in (512, 1024, 2048, 4096):
+                yield Sample(1, 1, max(heads, 1), keys, keys, (head_dim, head_dim), causal=True)
 
 
 def _decode_cost(chip: Chip) -> Iterator[Sample]:
-    """So many thread blocks, with one head each and with some."""
+    """So many blocks of 64 rows: of heads by themselves, and of groups of heads with few queries."""
     for head_dim in (NARROW, HEAD_DIM, WIDE):
-        for share in (4, 3, 2.5):
-            blocks = max(int(chip.multiprocessors / share), 1)
-            yield Sample(1, 1, blocks, 128, 6144, (head_dim, head_dim))
-            yield Sample(1, 1, max(blocks // 4, 1), 512, 16384, (head_dim, head_dim))
+        for share in (2, 1.5, 1.25):
+            blocks, dims = max(int(chip.multiprocessors / share), 1), (head_dim, head_dim)
+            yield Sample(1, 1, max(blocks // 2, 1), 128, 6144, dims)
+            yield Sample(1, 1, max(blocks // 8, 1), 512, 16384, dims)
+            yield Sample(1, 8, 8, blocks, 8192, dims)
 
 
 def _wide_keys(chip: Chip) -> Iterator[Sample]:
@@ -150,16 +153,16 @@ POINTS = (
     Point(
         "split_keys",
         "forward to decode, few thread blocks: keys to start",
-        (100, 200, 300, 400, 600, 800, 1200, NEVER),
+        (100, 150, 200, 250, 300, 400, 600, 800, NEVER),
         _split_keys,
     ),
     Point(
         "masked_split_keys",
-        "the same under a mask",
-        (100, 200, 300, 400, 600, 800, 1000, 1500, NEVER),
+        "the same where a mask lets blocks see few keys and many",
+        (200, 400, 600, 800, 1000, 1500, 2000, NEVER),
         _masked_split_keys,
     ),
-    Point("decode_cost", "the same: times as long, all busy", (1.5, 2, 2.5, 3, 3.5, 4, 6), _decode_cost),
+    Point("decode_cost", "the same: times as long, all busy", (0.75, 1, 1.25, 1.5, 1.75, 2, 3), _decode_cost),
     Point(
         "wide_keys",
         "decode to the kernel of wide heads: keys",

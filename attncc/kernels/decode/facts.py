@@ -150,8 +150,9 @@ class Decode(PortableForward):
         usual = Crossings()
         return (
             f"up to {self.plan.block_q} rows (queries times the query heads of a key head), and those over many keys "
-            f"for which the forward kernel would have few thread blocks: on an H200 {usual.split_keys} keys or more, "
-            f"under a mask {usual.masked_split_keys}, and a block for more than {usual.decode_cost} multiprocessors"
+            f"for which the forward kernel would have few thread blocks: on an H200 {usual.split_keys} keys or more "
+            f"({usual.masked_split_keys} where a mask lets blocks of rows see few and many), and fewer than a block of "
+            f"{self.plan.block_q} rows for {usual.decode_cost} multiprocessors"
         )
 
     # ------------------------------------------------------------ the kernel

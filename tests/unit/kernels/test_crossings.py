@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from attncc.compiler import load_specification
 from attncc.kernels.crossings import NEVER, Chip, Crossings
 from attncc.kernels.registry import facts_of, forward_facts
@@ -20,23 +22,42 @@ def passes(problem: Problem, crossings: Crossings, dims: tuple[int, int] = (128,
 
 
 def test_forward_or_decode() -> None:
-    """A quarter of the multiprocessors has a thread block."""
+    """Half of the multiprocessors have a block of rows."""
     problem = Problem(1, 33, 33, 128, 1000, 128, 128)
-    assert passes(problem, Crossings(split_keys=500, decode_cost=2)) == "decode"
-    assert passes(problem, Crossings(split_keys=501, decode_cost=2)) == "forward"
-    assert passes(problem, Crossings(split_keys=500, decode_cost=2.1)) == "forward"
-    assert passes(problem, Crossings(split_keys=500, decode_cost=2, masked_split_keys=NEVER)) == "decode"
+    assert passes(problem, Crossings(split_keys=500, decode_cost=1)) == "decode"
+    assert passes(problem, Crossings(split_keys=501, decode_cost=1)) == "forward"
+    assert passes(problem, Crossings(split_keys=500, decode_cost=1.05)) == "forward"
+    assert passes(problem, Crossings(split_keys=500, decode_cost=1, masked_split_keys=NEVER)) == "decode"
+
+
+@pytest.mark.parametrize(
+    ("batch", "heads", "kv_heads", "q_len", "wanted"),
+    [(1, 64, 8, 32, "decode"), (2, 32, 8, 20, "decode"), (1, 32, 32, 128, "decode"), (1, 64, 64, 128, "forward")],
+)
+def test_rows_of_a_group_are_packed(batch: int, heads: int, kv_heads: int, q_len: int, wanted: str) -> None:
+    """The forward kernel has a thread block for each of 64 or 32 heads here, decode one for 64 rows of a key head."""
+    assert passes(Problem(batch, heads, kv_heads, q_len, 8000, 128, 128), Crossings(), spec="causal") == wanted
 
 
 def test_forward_or_decode_under_a_mask() -> None:
     """What counts is how many keys the mask lets a block of queries see, if that is known."""
     problem = Problem(1, 33, 33, 128, 4000, 128, 128)
-    masked = Crossings(split_keys=NEVER, masked_split_keys=500, decode_cost=2)
-    assert passes(problem, masked, spec="causal") == "decode"
-    assert passes(problem, masked._replace(masked_split_keys=2001), spec="causal") == "forward"
-    assert passes(problem, masked, spec="sliding_window") == "decode"
-    assert passes(problem, masked._replace(masked_split_keys=700), spec="sliding_window") == "forward"
-    assert passes(problem, masked._replace(masked_split_keys=1), spec="documents") == "forward"
+    points = Crossings(split_keys=500, masked_split_keys=NEVER, decode_cost=1)
+    assert passes(problem, points, spec="causal") == "decode"
+    assert passes(problem, points._replace(split_keys=2001), spec="causal") == "forward"
+    assert passes(problem, points, spec="sliding_window") == "decode"
+    assert passes(problem, points._replace(split_keys=700), spec="sliding_window") == "forward"
+    assert passes(problem, points._replace(split_keys=1, masked_split_keys=1), spec="documents") == "forward"
+
+
+@pytest.mark.parametrize(("q_len", "even"), [(128, True), (512, False)])
+def test_blocks_that_see_few_keys_and_many(q_len: int, even: bool) -> None:
+    """Of 1,024 keys the first of two blocks sees 15 of 16 tiles; the first of eight sees nine."""
+    problem = Problem(1, 4, 4, q_len, 1024, 128, 128)
+    points = Crossings(split_keys=1, masked_split_keys=NEVER, decode_cost=1)
+    assert passes(problem, points, spec="causal") == ("decode" if even else "forward")
+    points = points._replace(split_keys=NEVER, masked_split_keys=1)
+    assert passes(problem, points, spec="causal") == ("forward" if even else "decode")
 
 
 def test_wide_heads() -> None:
