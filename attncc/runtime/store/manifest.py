@@ -73,7 +73,8 @@ class Manifest:
         """That of a variant's folder; None where the build compiled nothing. AttnccError A507 if it is damaged."""
         try:
             found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-            return cls(folder, str(found.get("attncc")), _kernels(found), _digests(found))
+            kernels, digests = _kernels(found), _digests(found)
+            return cls(folder, str(found.get("attncc")), kernels, digests)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
