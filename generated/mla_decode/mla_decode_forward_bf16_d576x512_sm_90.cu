@@ -16,19 +16,19 @@
 //        row_exchange.cuh 1620, lanes.cuh 1695, load_matrices.cuh 1703, mma_16bit.cuh 1714, column_slices.cuh 1750
 //  1321    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
 //  1842  items, and the units that they have
-//  1943  the keys of a tile of Q
-//  1987  how warps share a tile
-//  2021  one part of an item
-//  2030    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
-//  2046    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
-//  2076    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  2087    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  2099    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
-//  2107    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
-//  2118  parts of an item
-//  2188  the kernel
-//  2194    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2231    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//  1961  the keys of a tile of Q
+//  2005  how warps share a tile
+//  2039  one part of an item
+//  2048    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
+//  2064    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
+//  2094    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  2105    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  2117    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
+//  2125    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
+//  2136  parts of an item
+//  2206  the kernel
+//  2212    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2249    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The cache has one row for
 // each key: 512 latents, and 64 columns with rotary embeddings. All query heads share it. K is the whole row, and V is
@@ -1843,6 +1843,7 @@ DEVICE void store_slice(const Places& places, int first, const float (&out)[ROW_
 
 constexpr int SPLITS = 0;  // of each item; 0: wherever thread blocks' runs of tiles end
 constexpr bool HEADS_DIFFER = false;  // whether heads of a group may keep other tiles
+constexpr bool EVENS_BLOCKS = false;  // whether blocks of rows of a head may have more or fewer units
 constexpr bool KNOWS_TILES = true;  // of a sequence's rows, before its head is known, by each lane for itself
 
 template <class AnyWork> DEVICE Context context_of(const Params& params, const AnyWork& work, int head) {
@@ -1887,10 +1888,19 @@ struct HeadUnits {
     /// Of several blocks the first and the last may have about as many. Then all have as many as the one of these that has more, so that
     /// each can be cut by itself (head_runs.cuh).
     template <class AnyWork> DEVICE HeadUnits(const Params& params, const AnyWork& work, const Team& team) {
+        constexpr int ABOUT = 8;
+        const int end = team.q_blocks_end(q_blocks_of(params, work));
+        int first = 0, own = 0;
         AnyWork each = work;
-#pragma unroll 1
-        for (each.q_block = team.first_q_block; each.q_block < team.q_blocks_end(q_blocks_of(params, work)); ++each.q_block)
-            units += units_of(params, each, team);
+        NO_UNROLL for (each.q_block = team.first_q_block; each.q_block < end; ++each.q_block) {
+            own = units_of(params, each, team);
+            first = each.q_block == team.first_q_block ? own : first;
+            units += own;
+        }
+        const int most = max(first, own);
+        if (!EVENS_BLOCKS || abs(first - own) > most / ABOUT) return;
+        of_block = most;
+        units = most * end;
     }
 };
 
@@ -1898,6 +1908,8 @@ struct HeadUnits {
 struct Item {
     Work work;
     int first, units;
+    int of_block;  // as of the sequence's HeadUnits
+
     Item() = default;
 
     /// What comes before the first item of the head that has a unit, or of blocks that have as many before the one that has it.
@@ -1909,6 +1921,11 @@ struct Item {
         work.q_block = team.first_q_block - 1;
         units = 0;
         first = uniform(sequence_first + work.head * each);
+        of_block = EVENS_BLOCKS ? uniform(of_head.of_block) : 0;
+        if (of_block == 0) return;
+        const int before = uniform((unit - first) / of_block);
+        work.q_block += before;
+        first += before * of_block;
     }
 
     /// Goes on to the next item, if there is one that begins before unit `end`.
@@ -1919,7 +1936,7 @@ struct Item {
             if (++work.head == params.num_kv_heads) next_sequence(params, team);
             work.q_block = team.first_q_block;
         }
-        units = uniform(units_of(params, work, team));
+        units = of_block > 0 ? of_block : uniform(units_of(params, work, team));
         return true;
     }
 
@@ -1928,6 +1945,7 @@ private:
     DEVICE void next_sequence(const Params& params, const Team& team) {
         int sequence = work.sequence + 1;
         for (; find_sequence_rows(work, params, sequence), work.q_len == 0; ++sequence) {}
+        if (EVENS_BLOCKS) of_block = uniform(HeadUnits(params, work, team).of_block);
     }
 };
 
@@ -1936,7 +1954,7 @@ DEVICE int sequence_units(const Params& params, int sequence, const Team& team, 
     LaneWork work;
     find_sequence_rows(work, params, sequence);
     const HeadUnits of_head(params, work, team);
-    even &= of_head.of_block > 0 || work.q_len == 0;
+    even &= !EVENS_BLOCKS || of_head.of_block > 0 || work.q_len == 0;
     return params.num_kv_heads * of_head.units;
 }
 

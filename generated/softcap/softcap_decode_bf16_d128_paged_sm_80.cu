@@ -21,14 +21,14 @@
 //        partial_results.cuh 1992, merge_pieces.cuh 2064, warp_results.cuh 2157, load_rows.cuh 2192
 //  1886    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
 //  2213  items, and the units that they have
-//  2330  the keys of a tile of Q
-//  2374  one part of an item
-//  2396    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2427    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
-//  2442  parts of an item
-//  2522  the kernel
-//  2528    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2566    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
+//  2332  the keys of a tile of Q
+//  2376  one part of an item
+//  2398    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2429    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
+//  2444  parts of an item
+//  2524  the kernel
+//  2530    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2568    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale · q·k in natural units,
 // and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -2214,6 +2214,7 @@ DEVICE void load_rows(unsigned tile, const Places& places, int rows) {
 
 constexpr int SPLITS = 0;  // of each item; 0: wherever thread blocks' runs of tiles end
 constexpr bool HEADS_DIFFER = false;  // whether heads of a group may keep other tiles
+constexpr bool EVENS_BLOCKS = true;  // whether blocks of rows of a head may have more or fewer units
 constexpr bool KNOWS_TILES = true;  // of a sequence's rows, before its head is known, by each lane for itself
 
 template <class AnyWork> DEVICE Context context_of(const Params& params, const AnyWork& work, int head) {
@@ -2259,18 +2260,18 @@ struct HeadUnits {
     /// each can be cut by itself (head_runs.cuh).
     template <class AnyWork> DEVICE HeadUnits(const Params& params, const AnyWork& work, const Team& team) {
         constexpr int ABOUT = 8;
-        const int blocks = q_blocks_of(params, work);
+        const int end = team.q_blocks_end(q_blocks_of(params, work));
         int first = 0, own = 0;
         AnyWork each = work;
-        NO_UNROLL for (each.q_block = 0; each.q_block < blocks; ++each.q_block) {
+        NO_UNROLL for (each.q_block = team.first_q_block; each.q_block < end; ++each.q_block) {
             own = units_of(params, each, team);
-            first = each.q_block == 0 ? own : first;
+            first = each.q_block == team.first_q_block ? own : first;
             units += own;
         }
         const int most = max(first, own);
-        if (abs(first - own) > most / ABOUT) return;
+        if (!EVENS_BLOCKS || abs(first - own) > most / ABOUT) return;
         of_block = most;
-        units = most * blocks;
+        units = most * end;
     }
 };
 
@@ -2279,6 +2280,7 @@ struct Item {
     Work work;
     int first, units;
     int of_block;  // as of the sequence's HeadUnits
+
     Item() = default;
 
     /// What comes before the first item of the head that has a unit, or of blocks that have as many before the one that has it.
@@ -2290,7 +2292,7 @@ struct Item {
         work.q_block = team.first_q_block - 1;
         units = 0;
         first = uniform(sequence_first + work.head * each);
-        of_block = uniform(of_head.of_block);
+        of_block = EVENS_BLOCKS ? uniform(of_head.of_block) : 0;
         if (of_block == 0) return;
         const int before = uniform((unit - first) / of_block);
         work.q_block += before;
@@ -2314,7 +2316,7 @@ private:
     DEVICE void next_sequence(const Params& params, const Team& team) {
         int sequence = work.sequence + 1;
         for (; find_sequence_rows(work, params, sequence), work.q_len == 0; ++sequence) {}
-        of_block = uniform(HeadUnits(params, work, team).of_block);
+        if (EVENS_BLOCKS) of_block = uniform(HeadUnits(params, work, team).of_block);
     }
 };
 
@@ -2323,7 +2325,7 @@ DEVICE int sequence_units(const Params& params, int sequence, const Team& team, 
     LaneWork work;
     find_sequence_rows(work, params, sequence);
     const HeadUnits of_head(params, work, team);
-    even &= of_head.of_block > 0 || work.q_len == 0;
+    even &= !EVENS_BLOCKS || of_head.of_block > 0 || work.q_len == 0;
     return params.num_kv_heads * of_head.units;
 }
 
@@ -2531,7 +2533,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) softcap_decode
     const int total = all.total();
     const int count = count_runs(total, params.most_parts, params.few_units, params.fewer_runs);
     const int heads = params.batch * params.num_kv_heads;
-    const bool share_keys = params.row_blocks > heads && __all_sync(~0u, even);
+    const bool share_keys = params.row_blocks > heads && (!EVENS_BLOCKS || __all_sync(~0u, even));
     const HeadRuns runs(total, count, share_keys ? params.row_blocks : heads, share_keys, all.alike(), total < params.few_units);
     const Run found = {runs, uniform(runs.begin(block_index())), uniform(runs.begin(block_index() + 1)), Team()};
     if (found.begin >= total) return;
