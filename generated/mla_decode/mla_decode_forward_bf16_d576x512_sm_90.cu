@@ -16,19 +16,19 @@
 //        row_exchange.cuh 1620, lanes.cuh 1695, load_matrices.cuh 1703, mma_16bit.cuh 1714, column_slices.cuh 1750
 //  1321    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
 //  1842  items, and the units that they have
-//  1961  the keys of a tile of Q
-//  2005  how warps share a tile
-//  2039  one part of an item
-//  2048    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
-//  2064    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
-//  2094    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  2105    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  2117    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
-//  2125    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
-//  2136  parts of an item
-//  2206  the kernel
-//  2212    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2249    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//  1962  the keys of a tile of Q
+//  2006  how warps share a tile
+//  2040  one part of an item
+//  2049    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each round of a loop.
+//  2065    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
+//  2095    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  2106    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  2118    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
+//  2126    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
+//  2137  parts of an item
+//  2207  the kernel
+//  2213    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2250    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The cache has one row for
 // each key: 512 latents, and 64 columns with rotary embeddings. All query heads share it. K is the whole row, and V is
@@ -1922,8 +1922,8 @@ struct Item {
         units = 0;
         first = uniform(sequence_first + work.head * each);
         of_block = EVENS_BLOCKS ? uniform(of_head.of_block) : 0;
-        if (of_block == 0) return;
-        const int before = uniform((unit - first) / of_block);
+        if (!EVENS_BLOCKS) return;
+        const int before = uniform((unit - first) / max(of_block, 1)) * (of_block > 0);
         work.q_block += before;
         first += before * of_block;
     }
@@ -1936,7 +1936,8 @@ struct Item {
             if (++work.head == params.num_kv_heads) next_sequence(params, team);
             work.q_block = team.first_q_block;
         }
-        units = of_block > 0 ? of_block : uniform(units_of(params, work, team));
+        const int own = uniform(units_of(params, work, team));
+        units = of_block > 0 ? of_block : own;
         return true;
     }
 
@@ -1945,7 +1946,7 @@ private:
     DEVICE void next_sequence(const Params& params, const Team& team) {
         int sequence = work.sequence + 1;
         for (; find_sequence_rows(work, params, sequence), work.q_len == 0; ++sequence) {}
-        if (EVENS_BLOCKS) of_block = uniform(HeadUnits(params, work, team).of_block);
+        if (EVENS_BLOCKS) of_block = HeadUnits(params, work, team).of_block;
     }
 };
 

@@ -21,14 +21,14 @@
 //        partial_results.cuh 1992, merge_pieces.cuh 2064, warp_results.cuh 2157, load_rows.cuh 2192
 //  1886    Flash-Decoding, step 3, for parts whose rows are in shared memory: of other keys, O normalised, m and l. ...
 //  2213  items, and the units that they have
-//  2332  the keys of a tile of Q
-//  2376  one part of an item
-//  2398    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
-//  2429    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
-//  2444  parts of an item
-//  2524  the kernel
-//  2530    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
-//  2568    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
+//  2333  the keys of a tile of Q
+//  2377  one part of an item
+//  2399    FlashAttention-2, Algorithm 1, line 4: load Q, behind the first tile of K and V.
+//  2430    FlashAttention-2, Algorithm 1, line 6: for each tile of K and V; each group of warps has chunks of it.
+//  2445  parts of an item
+//  2525  the kernel
+//  2531    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of all items.
+//  2569    FlashAttention-2, Algorithm 1, lines 12 to 15, of each warp's keys; Flash-Decoding, step 2.
 //
 // Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale · q·k in natural units,
 // and before the mask: a masked pair weighs 0, not exp(-cap).
@@ -2293,8 +2293,8 @@ struct Item {
         units = 0;
         first = uniform(sequence_first + work.head * each);
         of_block = EVENS_BLOCKS ? uniform(of_head.of_block) : 0;
-        if (of_block == 0) return;
-        const int before = uniform((unit - first) / of_block);
+        if (!EVENS_BLOCKS) return;
+        const int before = uniform((unit - first) / max(of_block, 1)) * (of_block > 0);
         work.q_block += before;
         first += before * of_block;
     }
@@ -2307,7 +2307,8 @@ struct Item {
             if (++work.head == params.num_kv_heads) next_sequence(params, team);
             work.q_block = team.first_q_block;
         }
-        units = of_block > 0 ? of_block : uniform(units_of(params, work, team));
+        const int own = uniform(units_of(params, work, team));
+        units = of_block > 0 ? of_block : own;
         return true;
     }
 
@@ -2316,7 +2317,7 @@ private:
     DEVICE void next_sequence(const Params& params, const Team& team) {
         int sequence = work.sequence + 1;
         for (; find_sequence_rows(work, params, sequence), work.q_len == 0; ++sequence) {}
-        if (EVENS_BLOCKS) of_block = uniform(HeadUnits(params, work, team).of_block);
+        if (EVENS_BLOCKS) of_block = HeadUnits(params, work, team).of_block;
     }
 };
 

@@ -242,7 +242,7 @@ class Decode(PortableForward):
         return self.cuts_heads and not self.splits and self.knows_tiles and bool(self.plan.variant.keeps)
 
     def units(self, tiles: Sequence[int]) -> list[int]:
-        """What thread blocks share out of the blocks of rows of a head, which have so many tiles: `even_units` of
+        """What thread blocks share out of the blocks of rows of a head, which have so many tiles: `HeadUnits` of
         items.cu.j2."""
         most = max(tiles[0], tiles[-1]) if tiles else 0
         even = self.evens_blocks and len(tiles) > 1 and abs(tiles[0] - tiles[-1]) <= most // _ABOUT
@@ -353,7 +353,7 @@ class Decode(PortableForward):
     ) -> Iterator[LaidOut]:
         """How a grid of `blocks` shares out all items, which have so many units, sequence by sequence. `alike`: all
         heads have as many."""
-        heads, row_blocks = problem.batch * problem.num_kv_heads, self._row_blocks(problem)
+        heads, row_blocks = max(problem.batch * problem.num_kv_heads, 1), max(self._row_blocks(problem), 1)
         of_head = row_blocks // heads
         even = all(len(set(units[first : first + of_head])) == 1 for first in range(0, len(units), of_head))
         share_keys = even and of_head > 1
