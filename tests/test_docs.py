@@ -148,5 +148,5 @@ def test_specs_with_portable_kernels_on_hopper_are_named() -> None:
 def test_when_decode_runs_is_told_as_it_is() -> None:
     points = Crossings()
     said = " ".join((ROOT / "docs" / "language.md").read_text("utf-8").split())
-    assert f"from {points.split_keys} keys on ({points.masked_split_keys} where a mask lets some queries" in said
-    assert f"less than {100 / points.decode_cost:.0f} % of the GPU" in said
+    assert f"from {points.split_keys} keys on ({points.uneven_split_keys} where a mask lets some queries" in said
+    assert f"less than {100 / points.row_block_cost:.0f} % of the GPU" in said

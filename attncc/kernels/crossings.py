@@ -16,10 +16,12 @@ class Crossings(NamedTuple):
     # Forward calls that would leave most of the GPU idle run the decode kernel, which shares their keys out among all
     # multiprocessors. Its start and its merge take as long as the forward kernel takes for so many keys.
     split_keys: float = 250
-    # The same where a mask lets blocks of queries see from few keys to many: its parts don't end with blocks then.
-    masked_split_keys: float = 800
-    # A block of its rows takes so many times as long over keys as a block of queries of the forward kernel.
-    decode_cost: float = 1.25
+    # The same where a mask lets blocks of queries see from few keys to many, as causal calls without a cache: parts of
+    # the keys don't end with blocks then, and parts that go on with another block start again.
+    uneven_split_keys: float = 800
+    # A tile of rows of the decode kernel takes so many times as long over keys as a tile of queries of the forward
+    # kernel. Timed for one query head a key head; for groups of heads it is inferred.
+    row_block_cost: float = 1.25
     # Calls of few rows over so many keys run the kernel of wide heads in place of the decode kernel.
     wide_keys: float = 4096
     # Decode calls of so many rows (queries times the query heads of a key head) run the kernel for 17 rows and more.

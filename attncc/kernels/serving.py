@@ -33,10 +33,10 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, chip: Chip | None = 
     decode = next((plan for plan in plans[1:] if plan.pass_name == "decode"), served)
     if not facts_of(served).fits_pages(problem):
         return decode
-    return decode if chip and _is_faster(decode, served, problem, chip) else served
+    return decode if chip and _decode_is_faster(decode, served, problem, chip) else served
 
 
-def _is_faster(decode: KernelPlan, plan: KernelPlan, problem: Problem, chip: Chip) -> bool:
+def _decode_is_faster(decode: KernelPlan, plan: KernelPlan, problem: Problem, chip: Chip) -> bool:
     """Whether a forward kernel, which doesn't split its keys, leaves so many multiprocessors idle that the decode
     kernel takes less time. Where inputs tell which keys a block of queries sees, it doesn't: some of its equal shares
     of the keys would have none to see.
@@ -47,10 +47,10 @@ def _is_faster(decode: KernelPlan, plan: KernelPlan, problem: Problem, chip: Chi
     facts = facts_of(decode)
     if plan.may_split or plan.loop == "kv_outer" or reach_is_guessed(plan) or not isinstance(facts, Decode):
         return False
-    busy = chip.crossings.decode_cost * facts.items(problem) / chip.multiprocessors
+    busy = chip.crossings.row_block_cost * facts.items(problem) / chip.multiprocessors
     tiles = block_tiles(decode, problem)
     even = not problem.packed and tiles is not None and len(set(facts.units(tiles))) <= 1
-    start = chip.crossings.split_keys if even else chip.crossings.masked_split_keys
+    start = chip.crossings.split_keys if even else chip.crossings.uneven_split_keys
     return reach(plan, problem) * (1 - busy) >= start
 
 

@@ -64,7 +64,7 @@ def _split_keys(chip: Chip) -> Iterator[Sample]:
             yield from (Sample(1, 1, heads, 128, keys, dims, causal=True) for keys in (1024, 2304))
 
 
-def _masked_split_keys(chip: Chip) -> Iterator[Sample]:
+def _uneven_split_keys(chip: Chip) -> Iterator[Sample]:
     """Without a cache: the first queries see few keys, the last all."""
     for head_dim in (NARROW, HEAD_DIM, WIDE):
         for heads in (chip.multiprocessors // 64, chip.multiprocessors // 32, chip.multiprocessors // 16):
@@ -72,7 +72,7 @@ def _masked_split_keys(chip: Chip) -> Iterator[Sample]:
                 yield Sample(1, 1, max(heads, 1), keys, keys, (head_dim, head_dim), causal=True)
 
 
-def _decode_cost(chip: Chip) -> Iterator[Sample]:
+def _row_block_cost(chip: Chip) -> Iterator[Sample]:
     """So many blocks of 64 rows: of heads by themselves, and of groups of heads with few queries."""
     for head_dim in (NARROW, HEAD_DIM, WIDE):
         for share in (2, 1.5, 1.25):
@@ -157,12 +157,12 @@ POINTS = (
         _split_keys,
     ),
     Point(
-        "masked_split_keys",
+        "uneven_split_keys",
         "the same where a mask lets blocks see few keys and many",
         (200, 400, 600, 800, 1000, 1500, 2000, NEVER),
-        _masked_split_keys,
+        _uneven_split_keys,
     ),
-    Point("decode_cost", "the same: times as long, all busy", (0.75, 1, 1.25, 1.5, 1.75, 2, 3), _decode_cost),
+    Point("row_block_cost", "the same: times as long, all busy", (0.75, 1, 1.25, 1.5, 1.75, 2, 3), _row_block_cost),
     Point(
         "wide_keys",
         "decode to the kernel of wide heads: keys",

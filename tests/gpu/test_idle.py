@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
 HEAD_DIM = 128
-ALWAYS = Crossings(split_keys=1, masked_split_keys=1, decode_cost=0.01)
+ALWAYS = Crossings(split_keys=1, uneven_split_keys=1, row_block_cost=0.01)
 # That have no decode kernel, or one schedule for all.
 NAMES = [name for name in library.names() if name not in ("flash_attention_1", "mla", "mla_decode")]
 

@@ -188,7 +188,7 @@ def test_crossing_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     found = json.loads(run("tune", "--crossings", "--budget", "60s", "--format", "json").stdout)
     measured = [name for name, point in found["points"].items() if point["calls"]]
     if target() == "sm_90a":
-        assert {"split_keys", "masked_split_keys", "decode_cost", "wide_keys", "many_rows", "short_run"} <= set(
+        assert {"split_keys", "uneven_split_keys", "row_block_cost", "wide_keys", "many_rows", "short_run"} <= set(
             measured
         )
     device = driver().device(0)

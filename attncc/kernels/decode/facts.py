@@ -40,8 +40,14 @@ _LEAST_RUN = 2  # tiles: LEAST of `HeadRuns` (head_runs.cuh)
 # at head dim 128 (docs/notebook/2026-11-serving.md): of other head dims and GPUs a guess, which changes times, not
 # results. AGAIN of `HeadRuns` (head_runs.cuh) is the same number.
 _AGAIN = 4
-_SHARED = 4  # SHARED of `HeadRuns`: the part of a run by which it may be longer to read what others read
-_ABOUT = 8  # ABOUT of items.cu.j2
+# A run may be longer by this part of it (a fourth) if it then reads the same keys as runs of other blocks of rows: the L2
+# cache holds them. One such case was timed: runs 18 % longer took 0.69 of the time (100 queries of 32 heads over 8, over
+# 32,768 keys, head dim 128, one H200; docs/notebook/2026-11-decode.md). No other part was tried: for other calls and
+# GPUs it is a guess, which changes times, not results. SHARED of `HeadRuns` (head_runs.cuh) is the same number.
+_SHARED = 4
+# Blocks of rows whose tiles differ by at most this part (an eighth) are cut as if they had as many: a run has that much
+# less to do then at most. Other parts weren't timed. ABOUT of items.cu.j2 is the same number.
+_ABOUT = 8
 _MOST_UNITS = 2**30  # of `few_units`, an int of the kernel: a crossing point may be NEVER
 _FLOAT_BYTES, _ALIGNMENT = 4, 128
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
@@ -151,8 +157,8 @@ class Decode(PortableForward):
         return (
             f"up to {self.plan.block_q} rows (queries times the query heads of a key head), and those over many keys "
             f"for which the forward kernel would have few thread blocks: on an H200 {usual.split_keys} keys or more "
-            f"({usual.masked_split_keys} where a mask lets blocks of rows see few and many), and fewer than a block of "
-            f"{self.plan.block_q} rows for {usual.decode_cost} multiprocessors"
+            f"({usual.uneven_split_keys} where a mask lets blocks of rows see few and many), and fewer than a block of "
+            f"{self.plan.block_q} rows for {usual.row_block_cost} multiprocessors"
         )
 
     # ------------------------------------------------------------ the kernel

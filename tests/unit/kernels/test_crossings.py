@@ -24,10 +24,10 @@ def passes(problem: Problem, crossings: Crossings, dims: tuple[int, int] = (128,
 def test_forward_or_decode() -> None:
     """Half of the multiprocessors have a block of rows."""
     problem = Problem(1, 33, 33, 128, 1000, 128, 128)
-    assert passes(problem, Crossings(split_keys=500, decode_cost=1)) == "decode"
-    assert passes(problem, Crossings(split_keys=501, decode_cost=1)) == "forward"
-    assert passes(problem, Crossings(split_keys=500, decode_cost=1.05)) == "forward"
-    assert passes(problem, Crossings(split_keys=500, decode_cost=1, masked_split_keys=NEVER)) == "decode"
+    assert passes(problem, Crossings(split_keys=500, row_block_cost=1)) == "decode"
+    assert passes(problem, Crossings(split_keys=501, row_block_cost=1)) == "forward"
+    assert passes(problem, Crossings(split_keys=500, row_block_cost=1.05)) == "forward"
+    assert passes(problem, Crossings(split_keys=500, row_block_cost=1, uneven_split_keys=NEVER)) == "decode"
 
 
 @pytest.mark.parametrize(
@@ -42,21 +42,21 @@ def test_rows_of_a_group_are_packed(batch: int, heads: int, kv_heads: int, q_len
 def test_forward_or_decode_under_a_mask() -> None:
     """What counts is how many keys the mask lets a block of queries see, if that is known."""
     problem = Problem(1, 33, 33, 128, 4000, 128, 128)
-    points = Crossings(split_keys=500, masked_split_keys=NEVER, decode_cost=1)
+    points = Crossings(split_keys=500, uneven_split_keys=NEVER, row_block_cost=1)
     assert passes(problem, points, spec="causal") == "decode"
     assert passes(problem, points._replace(split_keys=2001), spec="causal") == "forward"
     assert passes(problem, points, spec="sliding_window") == "decode"
     assert passes(problem, points._replace(split_keys=700), spec="sliding_window") == "forward"
-    assert passes(problem, points._replace(split_keys=1, masked_split_keys=1), spec="documents") == "forward"
+    assert passes(problem, points._replace(split_keys=1, uneven_split_keys=1), spec="documents") == "forward"
 
 
 @pytest.mark.parametrize(("q_len", "even"), [(128, True), (512, False)])
 def test_blocks_that_see_few_keys_and_many(q_len: int, even: bool) -> None:
     """Of 1,024 keys the first of two blocks sees 15 of 16 tiles; the first of eight sees nine."""
     problem = Problem(1, 4, 4, q_len, 1024, 128, 128)
-    points = Crossings(split_keys=1, masked_split_keys=NEVER, decode_cost=1)
+    points = Crossings(split_keys=1, uneven_split_keys=NEVER, row_block_cost=1)
     assert passes(problem, points, spec="causal") == ("decode" if even else "forward")
-    points = points._replace(split_keys=NEVER, masked_split_keys=1)
+    points = points._replace(split_keys=NEVER, uneven_split_keys=1)
     assert passes(problem, points, spec="causal") == ("forward" if even else "decode")
 
 
