@@ -40,10 +40,11 @@ _LEAST_RUN = 2  # tiles: LEAST of `HeadRuns` (head_runs.cuh)
 # at head dim 128 (docs/notebook/2026-11-serving.md): of other head dims and GPUs a guess, which changes times, not
 # results. AGAIN of `HeadRuns` (head_runs.cuh) is the same number.
 _AGAIN = 4
-# A run may be longer by this part of it (a fourth) if it then reads the same keys as runs of other blocks of rows: the L2
-# cache holds them. One such case was timed: runs 18 % longer took 0.69 of the time (100 queries of 32 heads over 8, over
-# 32,768 keys, head dim 128, one H200; docs/notebook/2026-11-decode.md). No other part was tried: for other calls and
-# GPUs it is a guess, which changes times, not results. SHARED of `HeadRuns` (head_runs.cuh) is the same number.
+# A run may be longer by this part of it (a fourth) if it then reads the same keys as runs of other blocks of rows:
+# the L2 cache holds them. One such case was timed: runs 18 % longer took 0.69 of the time (100 queries of 32 heads
+# over 8, over 32,768 keys, head dim 128, one H200; docs/notebook/2026-11-decode.md). No other part was tried: for
+# other calls and GPUs it is a guess, which changes times, not results. SHARED of `HeadRuns` (head_runs.cuh) is the
+# same number.
 _SHARED = 4
 # Blocks of rows whose tiles differ by at most this part (an eighth) are cut as if they had as many: a run has that much
 # less to do then at most. Other parts weren't timed. ABOUT of items.cu.j2 is the same number.
