@@ -20,7 +20,7 @@ from .cache import folder, write_file
 if TYPE_CHECKING:
     from ...analysis.cost.roofline import Device
 
-_FORMAT = 1
+_FORMAT = 2  # 1 counted decode by thread blocks of the forward kernel
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def test_points_that_a_file_lacks_are_the_usual_ones() -> None:
     [
         (lambda text: text[: len(text) // 2], "JSONDecodeError"),
         (lambda text: "[]", "TypeError"),
-        (lambda text: text.replace('"format": 1', '"format": 7'), "format 7 in place of 1"),
+        (lambda text: text.replace('"format": 2', '"format": 1'), "format 1 in place of 2"),
         (lambda text: text.replace('"split_keys"', '"no_such_point"'), "no_such_point"),
         (lambda text: text.replace('"split_keys": 512', '"split_keys": -1'), "split_keys is -1, not a positive number"),
         (lambda text: text.replace('"split_keys": 512', '"split_keys": true'), "split_keys is True"),
