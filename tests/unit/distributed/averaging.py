@@ -19,12 +19,18 @@ variant biased {
 """
 
 
-def process(rank: int, folder: str) -> None:
-    """Writes the gradient of the slopes."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=WORLD)
+def gradient(rank: int) -> torch.Tensor:
+    """Of the slopes."""
     kernel = attncc.compile(BIASED, dtype="fp32", head_dim=16)
     model = torch.nn.parallel.DistributedDataParallel(Attention(kernel, slope=torch.ones(4)))
     q = torch.full((1, 4, 8, 16), float(rank + 1)) * torch.linspace(-1, 1, 8)[:, None]
     model(q, q[:, :2], q[:, :2]).square().sum().backward()
-    torch.save(model.module.slope.grad, Path(folder, f"{rank}.pt"))
+    return model.module.slope.grad
+
+
+def process(rank: int, folder: str) -> None:
+    """Writes the gradient. The model is gone before the group is: a model of DistributedDataParallel that is a group's
+    last owner waits for the group's threads and keeps the GIL, which they wait for (torch 2.13)."""
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=WORLD)
+    torch.save(gradient(rank), Path(folder, f"{rank}.pt"))
     dist.destroy_process_group()

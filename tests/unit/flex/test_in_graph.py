@@ -215,6 +215,7 @@ def test_data_parallel(net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             out = run(*given)
             out.square().mean().backward()
             same([out.detach(), *(x.grad for x in net.parameters())], wanted)
+        del parallel, run  # before the group: see tests/unit/distributed/averaging.py
     finally:
         torch.distributed.destroy_process_group()
 
