@@ -26,7 +26,7 @@ _LACKING = {
 
 # What a call with new rows does first. No input has a name that begins with `_`.
 _APPEND = """\
-    if k_new is not None or v_new is not None or rotary is not None:
+    if k_new is not None or v_new is not None or rotary is not None or interleaved is not False:
         _new = k_new, v_new, rotary, interleaved
         _where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale
         q = _package.kernel.appended(q, k, v, _new, *_where)
@@ -60,24 +60,36 @@ def init_text(variant: Variant, plans: Sequence[KernelPlan], origin: str, runtim
     """The `__init__.py` of one variant."""
     common = (f"{item.declaration}," for item in _COMMON)
     parameters = textwrap.indent("\n".join([*map(_parameter, variant.inputs), *common]), "    ")
-    optional = ", ".join(f"{item.name}={item.name}" for item in variant.inputs if item.default is not None)
-    inputs = [f'"{item.name}": {item.name}' for item in variant.inputs if item.default is None]
-    brought = ", given as _given" * bool(optional)
-    inputs += [f"**_given({optional})"] * bool(optional)
-    shown = "".join(f"\n                {item}," for item in inputs) + "\n            " * bool(inputs)
-    passed = "".join(f"            {name},\n" for name in ("q", "k", "v", f"{{{shown}}}", *Arguments._fields[4:]))
+    names = [item.name for item in variant.inputs]
+    of_call = "_inputs" if names else "_unknown"
+    passed = "".join(f"            {name},\n" for name in ("q", "k", "v", of_call, *Arguments._fields[4:]))
+    brought = ", given as _given" * bool(names)
     return (
         f"{MARK} {__version__} from {python_comment(shown_path(origin))}. "
         "Do not edit: `attncc build` writes this file anew.\n"
         f"{_docstring(_module_lines(variant, plans), '')}\n\n"
         "from __future__ import annotations\n\n"
-        f"from {runtime} import Array, Package, Scalar, Stream{brought}\n\n"
+        f"from {runtime} import Array, Package, Scalar, Stream, Unknown{brought}\n\n"
         "_package = Package(__file__)\n\n\n"
         f"{_export(plans)}"
-        f"def {variant.name}(\n    q: Array,\n    k: Array,\n    v: Array,\n    *,\n{parameters}\n) -> Array:\n"
+        f"def {variant.name}(\n    q: Array,\n    k: Array,\n    v: Array,\n    *,\n{parameters}\n"
+        "    **_unknown: Unknown,  # refused by the kernel, with the name that was meant\n) -> Array:\n"
         f"{_docstring(_function_lines(variant), '    ')}\n"
-        f"{_APPEND}"
+        f"{_APPEND}{_inputs(names)}"
         f"    return _package.kernel.called(\n        (\n{passed}        ),\n        stream,\n    )\n"
+    )
+
+
+def _inputs(names: Sequence[str]) -> str:
+    """Makes `_inputs`, those that the call brings: a kernel says which are missing, and which it doesn't know."""
+    if not names:
+        return ""
+    shown = "".join(f'        "{name}": {name},\n' for name in names)
+    *above, last = textwrap.wrap(" or ".join(f"{name} is None" for name in names), _WIDTH)
+    condition = "(\n" + "".join(f"        {line}\n" for line in (*above, last)) + "    )" if above else last
+    return (
+        f"    _inputs = {{\n{shown}        **_unknown,\n    }}\n"
+        f"    if {condition}:\n        _inputs = _given(**_inputs)\n"
     )
 
 
@@ -132,6 +144,11 @@ def _function_lines(variant: Variant) -> Iterator[str]:
     yield ""
     for name, text in _arguments(variant):
         yield from _filled(f"{name}: {text}", "    ")
+    yield ""
+    yield from _filled(
+        "Arrays of int32 may come as int64, with numbers that fit in int32: each call copies them. The CPU refuses "
+        "other numbers; a GPU takes their low 32 bits."
+    )
     yield ""
     yield from _filled(
         "Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with return_lse (out, lse). "

@@ -7,7 +7,7 @@ from itertools import count
 TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all the rest
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, ParamSpec, Protocol
+    from typing import Any, Never, ParamSpec, Protocol
 
     from ..problem.gradients import Gradients
     from .kernel import Kernel
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     Array = Any  # a NumPy, CuPy or torch array, or one with __dlpack__
     Scalar = Any  # a Python number, or a 0-d array on the same device as q
     Stream = Any  # a torch or CuPy stream, an object with __cuda_stream__, or a handle
+    Unknown = Never  # a keyword that no call has
 else:
-    Array = Scalar = Stream = object
+    Array = Scalar = Stream = Unknown = object
 
 
 def given(**inputs: Any) -> dict[str, Any]:
-    """Of inputs that a call may leave out those that it brings."""
+    """Those that a call brings."""
     return {name: value for name, value in inputs.items() if value is not None}
 
 
@@ -58,9 +59,13 @@ class Package:
 
     def exported(self, configurations: tuple[tuple[str, int, int], ...]) -> Callable[[Callable[P, Any]], Exported[P]]:
         """Gives the variant's function `variant` (its name), `configurations`, `load` and `backward`, as `Kernel` has
-        them, and `package`."""
+        them, and `package`. Inputs become None where a call leaves them out, or misspells them: Python would raise a
+        TypeError, but the kernel says what was meant."""
 
         def with_attributes(function: Any) -> Any:
+            code = function.__code__
+            keywords = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+            function.__kwdefaults__ = dict.fromkeys(keywords) | function.__kwdefaults__
             function.variant, function.configurations = function.__name__, configurations
             function.load, function.backward, function.package = self._load, self._backward, self
             return function

@@ -20,7 +20,7 @@ them.
 
 from __future__ import annotations
 
-from attncc.runtime.package import Array, Package, Scalar, Stream
+from attncc.runtime.package import Array, Package, Scalar, Stream, Unknown, given as _given
 
 _package = Package(__file__)
 
@@ -54,6 +54,7 @@ def relative_bias(
     v_new: Array | None = None,
     rotary: tuple[Array, Array] | None = None,
     interleaved: bool = False,
+    **_unknown: Unknown,  # refused by the kernel, with the name that was meant
 ) -> Array:
     """Attention with a learned bias for each head and relative position, in both directions.
     Distances beyond `reach` share the last entry of their side; entry `reach` is distance 0,
@@ -96,6 +97,9 @@ def relative_bias(
         positions (RoPE). Needs k_new
     interleaved: column 2i is rotated with 2i + 1 (GPT-J) instead of i with i + rotary dim / 2
 
+    Arrays of int32 may come as int64, with numbers that fit in int32: each call copies them.
+    The CPU refuses other numbers; a GPU takes their low 32 bits.
+
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
     return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
     at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
@@ -105,18 +109,22 @@ def relative_bias(
     `relative_bias.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any arrays: on
     a GPU where the package was built with --backward.
     """
-    if k_new is not None or v_new is not None or rotary is not None:
+    if k_new is not None or v_new is not None or rotary is not None or interleaved is not False:
         _new = k_new, v_new, rotary, interleaved
         _where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale
         q = _package.kernel.appended(q, k, v, _new, *_where)
+    _inputs = {
+        "bias": bias,
+        **_unknown,
+    }
+    if bias is None:
+        _inputs = _given(**_inputs)
     return _package.kernel.called(
         (
             q,
             k,
             v,
-            {
-                "bias": bias,
-            },
+            _inputs,
             scale,
             layout,
             cu_seqlens_q,

@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import attncc
 from attncc.codegen.render import render
 from attncc.diagnostics import AttnccError
 from attncc.kernels.candidates import Candidates
@@ -43,6 +44,7 @@ variant plain {
 schedule split for plain on sm_90 { split_kv = 2 }
 """
 
+DOC = np.arange(40, dtype=np.int32)[None] // 10
 SMALL: dict[str, Any] = {"archs": ["sm_90"], "dtypes": ["fp16"], "head_dims": [16]}
 
 
@@ -176,8 +178,8 @@ assert out.shape == q.shape and (out == 1).all()
 assert plain(q, q, q, seed=3, return_lse=True)[1].shape == (1, 2, 40)
 try:
     capped(q, q, q, cap=2.0)
-except TypeError as error:
-    assert "doc" in str(error)
+except Exception as error:
+    assert "A607" in str(error) and "pass doc=…" in str(error)
 print(seconds)
 """
 
@@ -216,6 +218,50 @@ def test_the_python_text_compiles_and_documents(built: Path) -> None:
         "(gradients of arrays on a GPU raise A520); `attncc build FILE --serving --backward` makes",
         "them.",
     ]
+    assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.parametrize(
+    ("keywords", "code", "help"),
+    [
+        ({"doc": DOC, "cap": 2.0, "scael": 1.0}, "A608", "did you mean `scale`?"),
+        ({"doc": DOC, "cap": 2.0, "interleavd": True}, "A608", "did you mean `interleaved`?"),
+        ({"doc": DOC, "cap": 2.0, "is_causal": True}, "A608", "the mask is written in the variant"),
+        ({"doc": DOC, "cpa": 2.0}, "A608", "did you mean `cap`?"),
+        ({"docs": DOC, "cap": 2.0}, "A608", "did you mean `doc`?"),
+        ({"doc": DOC}, "A607", "pass cap=…"),
+        ({"cap": 2.0}, "A607", "pass doc=…"),
+    ],
+)
+def test_keywords_are_refused_as_by_compiled_kernels(
+    built: Path, monkeypatch: pytest.MonkeyPatch, keywords: dict[str, Any], code: str, help: str
+) -> None:
+    monkeypatch.syspath_prepend(str(built.parent))
+    q = np.ones((1, 2, 40, 16), np.float16)
+    kernel = attncc.compile(SPEC, variant="capped", dtype="fp16", head_dim=16)
+    said = []
+    for function in (importlib.import_module("made").capped, kernel):
+        with pytest.raises(AttnccError, match=code) as caught:
+            function(q, q, q, **keywords)
+        said.append(str(caught.value))
+    assert said[0] == said[1] and help in said[0]
+    with pytest.raises(AttnccError, match=r"A608(.|\n)*`deterministic`\?"):
+        importlib.import_module("made").capped.backward(q, q, q, q, q, None, determinstic=True)
+
+
+def test_a_variant_without_inputs_refuses_keywords(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(built.parent))
+    q = np.ones((1, 2, 40, 16), np.float16)
+    with pytest.raises(AttnccError, match=r"A608(.|\n)*did you mean `return_lse`\?"):
+        importlib.import_module("made").plain(q, q, q, seed=3, retrun_lse=True)
+
+
+def test_many_inputs_keep_lines_short() -> None:
+    names = [f"an_input_with_a_name_of_some_length_{number}" for number in range(9)]
+    lines = [f"input {name}: f32\nscore = score + {name}" for name in names]
+    (package,) = prepare("\n".join(["attn 1", "variant many {", *lines, "}", ""]), **SMALL)
+    text = package.files()["__init__.py"]
+    compile(text, "many", "exec")
     assert max(map(len, text.splitlines())) <= 120
 
 
