@@ -209,6 +209,8 @@ def refused() -> Iterator[tuple[str, str, Given, str]]:
         ("k_new alone", call, {"k_new": new()["k_new"]}, "A628"),
         ("k_new without lengths", call, {**new(), "kv_lens": None}, "A628"),
         ("rotary alone", call, rotary(), "A628"),
+        ("interleaved alone", call, {"interleaved": True}, "A628"),
+        ("interleaved without rotary", call, {**new(), "interleaved": True}, "A627"),
         ("rotary that is no pair", call, {**new(), "rotary": 3}, "A627"),
         ("k_new with q_offset", call, {**new(), "q_offset": 3}, "A628"),
         ("interleaved that is no bool", call, {**new(), **rotary(), "interleaved": 3}, "A627"),

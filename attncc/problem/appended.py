@@ -44,10 +44,13 @@ class Append(NamedTuple):
 
 
 def split_rotary(rotary: Any, interleaved: Any, q: Any) -> tuple[Any, Any]:
-    """cos and sin, or two None. AttnccError A627 where `rotary` is no pair, or q comes without it."""
+    """cos and sin, or two None. AttnccError A627 where `rotary` is no pair, or q or `interleaved` comes without it."""
     if not isinstance(interleaved, bool):
-        raise _bad_rotary("`interleaved` can't be used", "True or False", repr(interleaved))
+        raise _bad_rotary("`interleaved` can't be used", "True or False", f"{interleaved!r:.60}")
     if rotary is None:
+        if interleaved:
+            what, expected = "`interleaved` comes without `rotary`", "rotary=(cos, sin) beside it"
+            raise _bad_rotary(what, expected, "rotary=None", "pass cos and sin, or leave interleaved out")
         if q is not None:
             raise _bad_rotary("`rotary` is missing", "rotary=(cos, sin) beside q", "q alone", "leave q away")
         return None, None
@@ -59,7 +62,11 @@ def split_rotary(rotary: Any, interleaved: Any, q: Any) -> tuple[Any, Any]:
 def check_appended(call: Append, q_offset: Any) -> None:
     """Of a call of a kernel that brings new rows. AttnccError A628 where it lacks what goes with them, or says where
     queries are."""
-    expected = "k_new, v_new and kv_lens together, and rotary only with them"
+    expected = "k_new, v_new and kv_lens together, and rotary and interleaved only with them"
+    if call.k_new is None and call.v_new is None:
+        name = "interleaved" if call.q is None else "rotary"  # q is there to be rotated
+        help_ = f"pass k_new=… and v_new=…, or leave {name} out"
+        raise refused("A628", f"`{name}` comes without new rows", expected=expected, came="no k_new", help=help_)
     missing = [name for name in ("k_new", "v_new", "kv_lens") if getattr(call, name) is None]
     if missing:
         what = f"new rows come without `{missing[0]}`"

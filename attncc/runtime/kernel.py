@@ -36,8 +36,10 @@ class Kernel:
     q is [batch, heads, q_len, head_dim], k and v [batch, kv_heads, kv_len, head_dim] in layout "bhsd"; "bshd" has heads
     and length exchanged. Packed batches (cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1]) leave the batch axis out.
     k and v of batch 1 serve all sequences; their gradients are sums over these. int64 arrays stand for int32 ones, as
-    cu_seqlens and as inputs: each call copies them first. Of head dims that aren't multiples of 8 (e4m3: 16) a call on
-    a GPU copies q, k and v, rows filled up with zeros; out and the gradients are views of such rows, without the zeros.
+    cu_seqlens, other lengths and inputs: each call copies them first. Their numbers must fit in int32. The CPU refuses
+    others; a GPU takes the low 32 bits, since to look at them would cost a synchronisation. Of head dims that aren't
+    multiples of 8 (e4m3: 16) a call on a GPU copies q, k and v, rows filled up with zeros; out and the gradients are
+    views of such rows, without the zeros.
     """
 
     def __init__(self, store: KernelStore, loaders: tuple[KernelLoader, KernelLoader] | None = None) -> None:
@@ -140,7 +142,7 @@ class Kernel:
 
         Raises AttnccError (A5xx, A6xx) before any launch, except the one that writes new rows.
         """
-        if k_new is not None or v_new is not None or rotary is not None:
+        if k_new is not None or v_new is not None or rotary is not None or interleaved is not False:
             where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream, k_scale, v_scale
             q = self.appended(q, k, v, (k_new, v_new, rotary, interleaved), *where)
         # fmt: off

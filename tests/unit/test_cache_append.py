@@ -334,7 +334,10 @@ def test_a_kernel_appends_first(page: int | None, packed: bool, layout: str, rot
     ("changes", "code", "text"),
     [
         ({"v_new": None}, "A628", "new rows come without `v_new`"),
-        ({"k_new": None, "v_new": None}, "A628", "new rows come without `k_new`"),
+        ({"k_new": None}, "A628", "new rows come without `k_new`"),
+        ({"k_new": None, "v_new": None}, "A628", "`rotary` comes without new rows"),
+        ({"k_new": None, "v_new": None, "rotary": None, "interleaved": True}, "A628", "or leave interleaved out"),
+        ({"rotary": None, "interleaved": True}, "A627", "pass cos and sin, or leave interleaved out"),
         ({"kv_lens": None}, "A628", "new rows come without `kv_lens`"),
         ({"q_offset": 3}, "A628", "new rows come with `q_offset`"),
         ({"k_new": FLOATS[:, :, :, :16]}, "A602", "doesn't go with the others"),
@@ -344,7 +347,7 @@ def test_a_kernel_appends_first(page: int | None, packed: bool, layout: str, rot
 def test_new_rows_that_a_kernel_refuses(changes: dict[str, Any], code: str, text: str) -> None:
     kernel = attncc.compile("causal", dtype="fp32", head_dim=32)
     given = {**arrays_of(DENSE), **options(DENSE), **changes}
-    before = given["k_cache"].copy()
+    cache = given.pop("k_cache")
     with pytest.raises(AttnccError, match=code) as caught:
-        kernel(given.pop("q"), given.pop("k_cache"), given.pop("v_cache"), **given)
-    assert text in str(caught.value) and np.isnan(before).all()
+        kernel(given.pop("q"), cache, given.pop("v_cache"), **given)
+    assert text in str(caught.value) and np.isnan(cache).all()
