@@ -42,9 +42,10 @@ def append(
     kv_heads] or, with a block_table, [pages, kv_heads] (1 if missing), and rounded to the nearest number, ties to even.
     What is too large becomes the largest one.
 
-    Arrays are NumPy's, CuPy's or torch's, of fp16, bf16 or fp32 (on the CPU also fp64). On a GPU it is one launch on
-    the current stream, without a look at any contents: a length or page that can't be writes nothing, and positions
-    beyond cos and sin make NaN. CUDA graphs may hold it. Nothing has gradients.
+    Arrays are NumPy's, CuPy's or torch's, of fp16, bf16 or fp32 (on the CPU also fp64). Those of int32 may be int64,
+    with numbers that fit in int32. On a GPU it is one launch on the current stream, without a look at any contents: a
+    length or page that can't be writes nothing, positions beyond cos and sin make NaN, and of numbers beyond int32 it
+    takes the low 32 bits. CUDA graphs may hold it. Nothing has gradients.
 
     AttnccError A6xx before anything is written; A5xx where no kernel can be compiled.
     """

@@ -24,6 +24,7 @@ from . import primitives
 from .form import ArrayForm, Form, is_wide
 
 _NUMBERS = (bool, int, float)
+_INT32 = np.iinfo(np.int32)
 _EXPECTED = "a JAX or NumPy array"
 _UNUSED = {
     "out": "take the result that the call returns",
@@ -59,7 +60,8 @@ class Attention:
         q is [batch, heads, q_len, head dim] in layout "bhsd", [batch, q_len, heads, head dim] in "bshd", and so are k
         and v; all may leave the batch axis out, inputs with them. lse is fp32 [batch, heads, q_len].
         `seed` is a number, an array of one integer, or a key of jax.random. `scale` and scalar inputs that come as
-        numbers are constants of the program; arrays have gradients if they are learnable.
+        numbers are constants of the program; arrays have gradients if they are learnable. Of int64 arrays where kernels
+        read int32 the numbers must fit in it: those of NumPy are checked, JAX's wrap around.
         `deterministic`: gradients are bit for bit the same in every run.
         AttnccError A5xx, A6xx while JAX traces the call.
         """
@@ -111,9 +113,13 @@ class _Read:
         tags = [axis.tag for axis in declared.axes]
         added = alone and "batch" in tags and np.ndim(value) == len(tags) - 1
         array = _array(name, value, added, tags.index("batch") if added else 0)
-        self._operand(name, _narrowed(array) if declared.dtype == "i32" else array)
+        if declared.dtype == "i32":
+            _check_narrow("A610", name, value)
+            array = _narrowed(array)
+        self._operand(name, array)
 
     def argument(self, name: str, value: Any) -> None:
+        _check_narrow(ARGUMENTS[name].code, name, value)
         if name in ARRAYS and value is not None:
             self._operand(name, _narrowed(_array(name, value)))
         elif name in SCALARS and value is not None and not _is_number(value):
@@ -157,6 +163,16 @@ def _array(name: str, value: Any, add_batch: bool = False, axis: int = 0) -> Any
 def _narrowed(array: Any) -> Any:
     """int64, which JAX has where it is asked to, as int32."""
     return array.astype(jnp.int32) if array.dtype == jnp.int64 else array
+
+
+def _check_narrow(code: str, name: str, value: Any) -> None:
+    """Of NumPy's int64: nobody sees the numbers of JAX's arrays while it traces. AttnccError with this code for one
+    that int32 can't hold."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.int64 or is_wide(name):
+        return
+    beyond = value[(value < _INT32.min) | (value > _INT32.max)]
+    if beyond.size:
+        raise refused(code, f"`{name}` is too large", expected="numbers that int32 holds", came=beyond.flat[0])
 
 
 def _words(name: str, value: Any) -> Any:

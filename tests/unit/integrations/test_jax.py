@@ -354,6 +354,20 @@ def test_refusals_come_while_jax_traces() -> None:
     refused("A607", lambda: wrapped(SLOPED)(q, k, v, slope=slope, cap=cap, doc=DOC))
 
 
+@pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 2**32])
+def test_numpys_int64_that_int32_does_not_hold(number: int) -> None:
+    """JAX would give its low 32 bits."""
+    q, k, v, slope, cap = operands()
+    plain, wide = wrapped(PLAIN), np.full(BATCH, number)
+    refused("A625", lambda: plain(q, k, v, kv_lens=wide))
+    refused("A626", lambda: plain(q, k, v, q_offset=wide))
+    refused("A626", lambda: jax.jit(lambda q: plain(q, k, v, q_offset=np.array(number)))(q))
+    refused("A616", lambda: plain(q[0], k[0], v[0], cu_seqlens_q=wide, cu_seqlens_kv=wide))
+    docs = np.full(DOC.shape, number)
+    refused("A610", lambda: wrapped(SLOPED)(q, k, v, slope=slope, cap=cap, offset=OFFSET, doc=docs))
+    assert_close(plain(q, k, v, kv_lens=np.full(BATCH, 3)), plain(q, k, v, kv_lens=np.full(BATCH, 3, np.int32)))
+
+
 def test_gradients_that_would_be_lost_are_refused() -> None:
     q, k, v, *_ = operands()
     bias = jnp.zeros((BATCH, KV_LEN))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import attncc
 from attncc.diagnostics import AttnccError
 from attncc.ir import Const, Load, Score, Type, Variant, apply, symbol
 from attncc.problem import Signature, check_values
@@ -53,6 +54,28 @@ def test_starts_must_lie_in_the_rows(q_starts, kv_starts, name) -> None:
     with pytest.raises(AttnccError, match="A616") as error:
         bind_arrays(Signature(CAUSAL), q, k, v, **starts)
     assert f"`{name}`" in str(error.value)
+
+
+@pytest.mark.parametrize("number", [2**32 + 4, -(2**32) + 4])
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_int64_beyond_int32_does_not_wrap_around(number: int, framework: str) -> None:
+    """Its low 32 bits would do: 4."""
+    made = np.asarray if framework == "numpy" else pytest.importorskip("torch").from_numpy
+    kernel = attncc.compile("causal", dtype="fp32", head_dim=16)
+    new, q, keys, values = (made(np.ones((2, 2, rows, 16), np.float32)) for rows in (1, 4, 8, 8))
+    wide, few = made(np.array([number, 4])), made(np.array([4, 4]))
+    table = {"kv_lens": few, "block_table": wide[:, None] - 4}
+    for code, call in (
+        ("A625", lambda: kernel(q, keys, values, kv_lens=wide)),
+        ("A625", lambda: kernel(q, keys, values, **table)),
+        ("A626", lambda: kernel(q, keys, values, q_offset=wide)),
+        ("A626", lambda: kernel(q, keys, values, q_offset=wide[0])),
+        ("A616", lambda: kernel(q[0], q[0], q[0], cu_seqlens_q=wide, cu_seqlens_kv=few)),
+        ("A625", lambda: attncc.append(keys, values, new, new, wide)),
+        ("A625", lambda: attncc.append(keys, values, new, new, **table)),
+    ):
+        with pytest.raises(AttnccError, match=code):
+            call()
 
 
 def test_inputs_that_sequences_share_reach_as_far_as_the_longest() -> None:
