@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ..semantics.builtins import MAX_ITERATIONS
 from ..source import Span
+from .bounds import least
 from .fold import known
 from .machine import Machine
 from .terms import Captured, Element, Number, Reduce, Term, Variable, walk
@@ -125,7 +126,7 @@ def indexed(machine: Machine, base: Block, items: Sequence[Value | slice], span:
         if isinstance(item, slice):
             places = None if length is None or item == SOME else range(*item.indices(length))
             shape.append(None if places is None else len(places))
-            readers.append(_of_slice(machine, start, places, span))
+            readers.append(_of_slice(machine, start, None if places == range(length or 0) else places, span))
         elif isinstance(item, Block):
             shape += item.shape
             readers.append(_of_block(item, start))
@@ -146,9 +147,19 @@ def indexed(machine: Machine, base: Block, items: Sequence[Value | slice], span:
 
 
 def _of_slice(machine: Machine, axis: int, taken: range | None, span: Span) -> Reader:
+    """`taken`: the places of a part of an axis; None for all. An index below 0 counts from the end of the part: what
+    stands before it is another element."""
     if taken is None:
         return lambda places: places[axis]
-    return lambda places: machine.number(_stepped(machine, places[axis], taken, span), span)
+
+    def read(places: Places) -> Term | None:
+        place: Value = places[axis]
+        if least(places[axis]) < 0:
+            place = machine.apply("mod", [place, Number(value=len(taken), span=span)], span)
+        index = machine.number(place, span)
+        return index and machine.number(_stepped(machine, index, taken, span), span)
+
+    return read
 
 
 def _of_block(item: Block, axis: int) -> Reader:
@@ -156,13 +167,20 @@ def _of_block(item: Block, axis: int) -> Reader:
 
 
 def _from_the_start(machine: Machine, item: Value, length: int | None, span: Span) -> Term | None:
-    """An index; a known one below 0 counts from the end of an axis of known length."""
+    """An index; a known one below 0 counts from the end of an axis of known length. A707 for one beyond."""
     term = machine.number(item, span)
     value = None if term is None else known(term)
+    if length == 0:
+        machine.error("A707", f"`{span.text}` indexes an axis without entries", span, help="check the slice's bounds")
+        return None
+    if isinstance(value, int) and length is not None:
+        if -length <= value < length:
+            return Number(value=value % length, span=span) if value < 0 else term
+        help = f"an axis of {length} has the indices 0 to {length - 1}, from the end {-length} to -1"
+        machine.error("A707", f"the index {value} of `{span.text}` is out of range", span, help=help)
+        return None
     if value is None or value >= 0:
         return term
-    if length is not None and isinstance(value, int):
-        return Number(value=value + length, span=span)
     machine.error("A707", f"an index of `{span.text}` counts from the end", span, help=MAKE_SHAPE_KNOWN)
     return None
 

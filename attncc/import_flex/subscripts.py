@@ -113,7 +113,18 @@ def _part(machine: Machine, base: Value, indices: _Indices, span: Span) -> Value
     items = indices.of_rank(len(block.shape))
     if items is None or sum(map(machine.has_axes, indices.values)) > 1:
         return None
+    if machine.inside and _moves_unknown(block, items):
+        return None
     return indexed(machine, block, items, span)
+
+
+def _moves_unknown(base: Block, items: Sequence[Value | slice]) -> bool:
+    """Whether a slice gives places of an axis other numbers, and it isn't known how long that axis is."""
+    axes = zip(base.shape, (item for item in items if item is not NOTHING), strict=False)
+    return any(
+        length is None and isinstance(item, slice) and (item.start not in (None, 0) or item.step not in (None, 1))
+        for length, item in axes
+    )
 
 
 def _element(machine: Machine, at: Span, base: Value, indices: _Indices, span: Span) -> Value:

@@ -140,6 +140,10 @@ CASES = {
         {"vectors": "torch.linspace(-1, 2, BATCH * LENGTH * 5).reshape(BATCH, LENGTH, 5).sin()",
          "rows": "torch.linspace(-2, 1, HEADS * 3).reshape(HEADS, 3).cos()"},
     ),
+    "parts": Case(
+        "axes", "parts(torch.empty(4, 8))", "parts(table)",
+        {"table": "torch.linspace(-2, 1, HEADS * 8).reshape(HEADS, 8).cos()"},
+    ),
     "by_name": Case("objects", "by_name('local')"),
     "window": Case("objects", "Window(4).mask"),
     "window_both_ways": Case("objects", "Window(4, causal=False).mask"),

@@ -18,6 +18,8 @@ from tests.unit.import_flex.snippets import codes, lines, mask, score  # noqa: F
         ("t[b].max() > kv_idx", "keep if max(max(t[b, 0], t[b, 1]), t[b, 2]) > kv_idx"),
         ("t[b, 1:].amin() > kv_idx", "keep if min(t[b, 1], t[b, 2]) > kv_idx"),
         ("t[b, -1] > kv_idx", "keep if t[b, 2] > kv_idx"),
+        ("t[1:][b - 2, 0] > kv_idx", "keep if t[(b - 2) % 3 + 1, 0] > kv_idx"),
+        ("t[1:][b, 0] > kv_idx", "keep if t[b + 1, 0] > kv_idx"),
         ("t[..., 0][b] > kv_idx", "keep if t[b, 0] > kv_idx"),
         ("t[:, q_idx][b] > kv_idx", "keep if t[b, q_idx] > kv_idx"),
         ("t[b][None].squeeze(0)[2] > kv_idx", "keep if t[b, 2] > kv_idx"),
@@ -56,6 +58,17 @@ def test_a_shape_that_is_not_known(lines, python: str, code: str) -> None:  # no
     (error,) = raised.value.diagnostics
     assert error.code == code
     assert code != "A707" or "the tensor's shape" in error.help
+
+
+@pytest.mark.parametrize(
+    ("part", "written"),
+    [("t[:, 1:]", "t_1"), ("t[:, ::2]", "t_2"), ("t[:, -3:]", "t_3"), ("t[:, :9]", "t"), ("t[:, 0:-1:1]", "t")],
+)
+def test_a_part_of_an_axis_of_unknown_length(lines, part: str, written: str) -> None:  # noqa: F811
+    """It is an input of its own, unless its entries have the numbers that they have in the tensor."""
+    python = score(f"score + t[h, q_idx] + {part}[h, kv_idx]", "t = load()")
+    found = lines(python, inputs=("t: f32[head, _]",))
+    assert found[-1] == f"score = score + t[h, q_idx] + {written}[h, kv_idx]"
 
 
 @pytest.mark.parametrize(

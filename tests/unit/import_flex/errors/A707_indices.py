@@ -2,6 +2,8 @@
 # ruff: noqa
 import torch
 
+ROWS = torch.zeros(6, 7)
+
 
 def make(doc, table):
     def mask(b, h, q_idx, kv_idx):
@@ -10,6 +12,7 @@ def make(doc, table):
         vague = (doc + 1)[q_idx]
         one = table[b, q_idx]
         other = table[b]
-        return (one > other) & (last == vague) & part
+        beyond = ROWS[2:5][-4, 0] + ROWS[:, 7] + ROWS[6:][h, 0]
+        return (one > other) & (last == vague) & part & beyond
 
     return mask
