@@ -14,7 +14,7 @@ from ..kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from ..kernels.registry import find
 from ..runtime.store.store import Configuration
 from ..schedule.choice import KNOBS, SIZE_KNOBS, TILE_KNOBS, Choice, Value
-from ..schedule.plan import KEY_PASSES, OWN_KERNELS, TILES_2D_PASSES, Build, KernelPlan, OwnKernel
+from ..schedule.plan import BACKWARD_PASSES, KEY_PASSES, OWN_KERNELS, TILES_2D_PASSES, Build, KernelPlan, OwnKernel
 from ..schedule.schedule import Schedule
 
 NAME = "tuned"  # of a schedule that wasn't there
@@ -30,7 +30,8 @@ class TunedKernel:
 
     specification: Specification
     build: Build
-    own: OwnKernel | None = None  # of some decode calls: what runs them instead, unless a schedule sets something
+    # What runs the timed call instead: some decode calls, unless a schedule sets something; and some backward calls.
+    own: OwnKernel | None = None
 
     @property
     def configuration(self) -> Configuration:
@@ -64,7 +65,11 @@ class TunedKernel:
     def running(self, schedule: Schedule | None) -> Candidates:
         """The plans of what runs the timed call by a schedule."""
         found = self.candidates(schedule)
-        if self.own is None or (schedule is not None and schedule.settings):
+        if self.own is None:
+            return found
+        if found.build.pass_name in BACKWARD_PASSES:  # by the same schedule
+            return replace(found, build=replace(found.build, **self.own._asdict()))
+        if schedule is not None and schedule.settings:
             return found
         return replace(found, build=replace(self.build, lengths=None, **self.own._asdict()))
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..diagnostics import AttnccError
+from ..runtime.call.persistent import own_backward_kernels
+from ..runtime.cuda.nvrtc import Resources
 from ..runtime.cuda.nvrtc_pool import jobs
+from ..schedule.plan import KernelPlan
 from ..schedule.schedule import Schedule
 from ..settle import Settled, settle
 from ..threads import DaemonThreads
@@ -25,6 +29,13 @@ def settled(kernel: TunedKernel, schedule: Schedule | None) -> Settled:
     return settle(kernel.running(schedule))
 
 
+class _Made(NamedTuple):
+    """Compiled: what runs the timed call, which a plan has chosen, the `usual` kernel's."""
+
+    usual: KernelPlan
+    runs: Settled
+
+
 @dataclass(frozen=True)
 class Compiler:
     """Of one kernel. `clock`: seconds."""
@@ -40,41 +51,57 @@ class Compiler:
 
     def plan(self, name: str, schedule: Schedule | None) -> Trial:
         try:
-            plan = first_plan(self.kernel, schedule)
+            usual = first_plan(self.kernel, schedule)
+            own = self._own(usual)
+            plan = usual if own is None else first_plan(own, schedule)
         except AttnccError as error:
             return Trial(name, schedule, trouble=error.diagnostics[0].message)
-        return Trial(name, schedule, plan, self.model.predict(plan))
+        return Trial(name, schedule, plan, self.model.predict(plan), usual=usual)
+
+    def _own(self, usual: KernelPlan, resources: Resources | None = None) -> TunedKernel | None:
+        """What runs a backward call of these sizes where the usual kernel would form no clusters, if that is another
+        one. Of decode calls the kernel tells by itself. Deterministic calls tune `backward_dq`: no clusters there."""
+        if not usual.is_backward:
+            return None
+        resident = self.model.resident(usual, resources)
+        found = own_backward_kernels(usual, self.model.problem, resident, ordered=False)
+        return replace(self.kernel, own=found[0]) if found else None
 
     def compiled(self, trials: Iterable[Trial], ends: float, least: int = 2) -> Iterator[Trial]:
         """In their order, as many at once as there are processes. When the clock is at `ends` no more begin, except for
         the first `least`. AttnccError A501 without NVRTC."""
         waiting, count = list(trials), 0
         with DaemonThreads(jobs()) as threads:
-            begun: list[tuple[Trial, Future[Settled]]] = []
+            begun: list[tuple[Trial, Future[_Made]]] = []
             while waiting or begun:
                 while waiting and len(_running(begun)) < jobs() and (self.clock() < ends or count < least):
                     trial, count = waiting.pop(0), count + 1
-                    begun.append((trial, threads.submit(self.make, self.kernel, trial.schedule)))
+                    begun.append((trial, threads.submit(self._made, trial.schedule)))
                 if not begun:
                     yield replace(waiting.pop(0), trouble=LATE)
                 wait(_running(begun), return_when=FIRST_COMPLETED)
                 while begun and begun[0][1].done():
                     yield self._judged(*begun.pop(0))
 
-    def _judged(self, trial: Trial, future: Future[Settled]) -> Trial:
+    def _made(self, schedule: Schedule | None) -> _Made:
+        found = self.make(self.kernel, schedule)
+        own = self._own(found.plan, found.compiled.resources)
+        return _Made(found.plan, found if own is None else self.make(own, schedule))
+
+    def _judged(self, trial: Trial, future: Future[_Made]) -> Trial:
         try:
-            found = future.result()
+            usual, found = future.result()
         except AttnccError as error:
             if any(item.code == "A501" for item in error.diagnostics):  # there is no NVRTC: nothing can be compiled
                 raise
             return replace(trial, trouble=error.diagnostics[0].message)
         resources, trouble = found.compiled.resources, found.troubles
         prediction = self.model.predict(found.plan, resources)
-        judged = replace(trial, plan=found.plan, prediction=prediction, resources=resources)
+        judged = replace(trial, plan=found.plan, prediction=prediction, resources=resources, usual=usual)
         return replace(judged, trouble=trouble, spills=bool(trouble))
 
 
-def _running(begun: Iterable[tuple[Trial, Future[Settled]]]) -> list[Future[Settled]]:
+def _running(begun: Iterable[tuple[Trial, Future[_Made]]]) -> list[Future[_Made]]:
     return [future for _, future in begun if not future.done()]
 
 

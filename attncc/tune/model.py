@@ -70,6 +70,10 @@ class Model:
         compute = flops / self.device.flops(plan.element_bytes) / max(1 - found.idle, 0.05)
         return replace(found, seconds=max(compute, moved / (L2_SPEED * self.device.bytes_per_second)))
 
+    def resident(self, plan: KernelPlan, resources: Resources | None = None) -> int:
+        """Thread blocks that the GPU holds at once."""
+        return _resident(plan, self.device, resources)[0] * self.device.multiprocessors
+
     def roofline_seconds(self, plan: KernelPlan) -> float:
         """The least that the device needs for the call: for the pairs that the mask keeps, and for each array once."""
         work = workload(plan, self.problem)

@@ -15,9 +15,12 @@ from click.testing import CliRunner, Result
 
 from attncc.cli import attncc
 from attncc.cli.interrupts import Interrupted
+from attncc.problem import Problem
 from attncc.runtime.cuda.driver import Device
+from attncc.schedule.plan import KernelPlan
 from attncc.tune.log import name_of
 from attncc.tune.session import Session
+from attncc.tune.small_call import small_problem
 from attncc.tune.work import Oracle, Work
 from tests.unit.tune.machines import SimulatedMachine, made, never
 
@@ -239,6 +242,35 @@ def test_what_is_held_is_the_kernel_that_runs(
     shown = run("tune", path, *sizes, "--dry-run", "--budget", "5s", "--format", "json").output
     (now,) = (trial for trial in json.loads(shown)["trials"] if trial["held"])
     assert now["tiles"].startswith(held)
+
+
+@pytest.mark.usefixtures("machines")
+@pytest.mark.parametrize("schedule", ["", "{ block_q = {64, 128} }"])
+@pytest.mark.parametrize(("rows", "unclustered"), [(512, True), (4096, False)])
+def test_backward_calls_without_clusters_name_the_kernel_that_runs(
+    path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str, rows: int, unclustered: bool
+) -> None:
+    """In the file's row, and in those of candidates; the smaller call is chosen by the usual plan."""
+
+    class Hopper(Gpu):
+        def device(self, _: int) -> Device:
+            return Device(0, "NVIDIA H200", 90, 132, 50 << 20, 0)
+
+    asked: list[bool] = []
+
+    def small(problem: Problem, plan: KernelPlan, resident: int, *, ordered: bool) -> Problem:
+        asked.append(plan.unclustered)
+        return small_problem(problem, None, resident, ordered=ordered)
+
+    monkeypatch.setattr("attncc.runtime.cuda.driver.driver", Hopper)
+    monkeypatch.setattr("attncc.tune.session.Session", partial(Session, make=made(never)))
+    monkeypatch.setattr("attncc.tune.work.small_problem", small)
+    path.write_text(BODY + (schedule and f"schedule s for mine backward on sm_90a {schedule}\n"))
+    sizes = ("--q-len", rows, "--heads", 2, "--kv-heads", 2, "--batch", 1, "--head-dim", 128)
+    shown = run("tune", path, "--pass", "backward", *sizes, "--dry-run", "--budget", "5s", "--format", "json").output
+    named = [trial["tiles"] for trial in json.loads(shown)["trials"] if trial["tiles"].startswith("hopper 64 x 128")]
+    assert named and all(("without clusters" in tiles) == unclustered for tiles in named)
+    assert not any(asked)
 
 
 @pytest.mark.parametrize("given", ["0s", "a minute", "-5", "60 s", "1e3", "9" * 400, "٣s"])
