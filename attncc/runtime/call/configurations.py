@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...diagnostics import AttnccError, Diagnostic
 from ...problem import ArrayFacts
 from ...problem.facts import KERNEL_DTYPES
+from ...schedule.plan import MOST_HEAD_DIM, MOST_VALUE_HEAD_DIM
 from ..store.store import Configuration
 
 
@@ -28,11 +29,16 @@ def configuration_of(variant: str, built: Sequence[Configuration], q: ArrayFacts
 
 def _not_built(variant: str, built: Sequence[Configuration], q: ArrayFacts, v: ArrayFacts) -> Diagnostic:
     names = {name: short for short, name in KERNEL_DTYPES.items()}
-    dims = f"{q.shape[-1]}" if q.shape[-1] == v.shape[-1] else f"{q.shape[-1]}:{v.shape[-1]}"
-    options = f"--dtype {names[q.dtype]} --head-dim {dims}" if q.dtype in names else f"--head-dim {dims}"
-    advice = f"build it: attncc build FILE {options}"
+    own, of_values = q.shape[-1], v.shape[-1]
+    dims = f"{own}" if own == of_values else f"{own}:{of_values}"
     if q.dtype == "float64":
         advice = "convert the arrays; fp64 can't be built, and runs on the CPU with attncc.compile(…, dtype='fp64')"
+    elif q.dtype not in names:
+        advice = f"convert the arrays: kernels can't be built for {q.dtype}"
+    elif not (0 < own <= MOST_HEAD_DIM and 0 < of_values <= MOST_VALUE_HEAD_DIM):
+        advice = f"head dims are from 1 to {MOST_HEAD_DIM}, those of values to {MOST_VALUE_HEAD_DIM}"
+    else:
+        advice = f"build it: attncc build FILE --dtype {names[q.dtype]} --head-dim {dims}"
     return Diagnostic(
         "A506",
         f"{variant} was not built for {q.dtype} with head dim {dims}",

@@ -100,6 +100,15 @@ def test_the_configuration_follows_the_arrays() -> None:
     q, k, v = plans.qkv("fp64")
     with pytest.raises(AttnccError, match=r"A506.*float64(.*\n)*.*fp64 can't be built"):
         both(q, k, v, **call())
+    for wrong, advice in (
+        ([x.astype(np.int32) for x in (q, k, v)], "convert the arrays: kernels can't be built for int32"),
+        ([x[..., :0].astype(np.float16) for x in (q, k, v)], "head dims are from 1 to 576"),
+        ([np.zeros((1, 1, 1, 520), np.float16)] * 3, "head dims are from 1 to 576, those of values to 512"),
+        ([x[..., :8].astype(np.float16) for x in (q, k, v)], "attncc build FILE --dtype fp16 --head-dim 8"),
+    ):
+        with pytest.raises(AttnccError, match="A506") as caught:
+            both(*wrong, **call())
+        assert advice in caught.value.diagnostics[0].help
     with pytest.raises(AttnccError, match=r"A604.*`q`"):  # the others are of a type that it was built for
         both(q, k.astype(np.float32), v.astype(np.float32), **call())
     assert repr(both) == "<attncc kernel alibi: fp16_d16, fp32_d16>"
