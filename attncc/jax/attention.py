@@ -14,7 +14,9 @@ from jax.custom_derivatives import SymbolicZero
 
 from ..descales import descaled
 from ..ir import Input, Type
+from ..problem.bind import check_return_lse
 from ..problem.call_arguments import ARGUMENTS, ARRAYS, SCALARS, Arguments
+from ..problem.gradients import check_deterministic
 from ..problem.inputs import declaration
 from ..problem.quantized import kv_dtype
 from ..problem.refusal import not_an_array, refused
@@ -65,6 +67,8 @@ class Attention:
         `deterministic`: gradients are bit for bit the same in every run.
         AttnccError A5xx, A6xx while JAX traces the call.
         """
+        check_return_lse(return_lse)
+        check_deterministic(deterministic)
         call = Arguments.of(q, k, v, keywords, ARGUMENTS)
         _refuse_unused(call)
         alone = np.ndim(q) == 3 and call.cu_seqlens_q is None and call.cu_seqlens_kv is None

@@ -255,10 +255,14 @@ def _no_scalar(argument: CallArgument, came: str) -> AttnccError:
     return refused(argument.code, f"`{argument.name}` can't be used", expected=expected, came=came)
 
 
+def check_return_lse(value: object) -> None:
+    """AttnccError A614 for what is neither true nor false."""
+    if not (isinstance(value, int | np.bool_) and value in (False, True)):
+        raise refused("A614", "`return_lse` can't be used", expected="True or False", came=f"{value!r:.60}")
+
+
 def _check_results(signature: Signature, call: Call, problem: Problem) -> None:
-    if not (isinstance(call.return_lse, int | np.bool_) and call.return_lse in (False, True)):
-        came = repr(call.return_lse)
-        raise refused("A614", "`return_lse` can't be used", expected="True or False", came=came)
+    check_return_lse(call.return_lse)
     if call.return_lse and signature.variant.normalize != "softmax":
         raise refused(
             "A614",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import index
 from typing import TYPE_CHECKING, Any, cast
 
 from ..ir import Variant
@@ -249,8 +250,15 @@ class Kernel:
     def load(self, device: int = 0) -> None:
         """Loads its machine code on a GPU now rather than at the first call, as recording a CUDA graph needs it: all of
         a package; of `attncc.compile` what calls without pages, 8-bit caches and shared prefixes may need, compiled if
-        it isn't. The first call of `backward` compiles and loads what that needs."""
-        self._launcher.load(device)
+        it isn't. The first call of `backward` compiles and loads what that needs.
+
+        `device` counts the GPUs as the frameworks do. AttnccError A615 for what is no number, A5xx as calls."""
+        try:
+            ordinal = index(device)
+        except TypeError:
+            what, expected = "`device` can't be used", "the number of a GPU"
+            raise refused("A615", what, expected=expected, came=f"{device!r:.60}", help="for cuda:1 pass 1") from None
+        self._launcher.load(ordinal)
 
     def check_backward(self, configuration: Configuration, ordinal: int) -> None:
         """AttnccError A520 if it is a package's, built without the backward pass for this GPU."""

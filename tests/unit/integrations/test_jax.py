@@ -351,6 +351,9 @@ def test_refusals_come_while_jax_traces() -> None:
     refused("A612", lambda: wrapped(DROPPED)(q, k, v, seed=jnp.float32(1)))
     refused("A619", lambda: jax.jit(lambda scale: plain(q, k, v, scale=scale))(0.5))
     refused("A614", lambda: wrapped(SIGMOID)(q, k, v, return_lse=True))
+    refused("A614", lambda: plain(q, k, v, return_lse=jnp.ones(2)))
+    refused("A614", lambda: jax.jit(lambda flag: plain(q, k, v, return_lse=flag))(True))
+    refused("A614", lambda: plain(q, k, v, deterministic="yes"))
     refused("A607", lambda: wrapped(SLOPED)(q, k, v, slope=slope, cap=cap, doc=DOC))
 
 

@@ -114,6 +114,12 @@ def test_the_configuration_follows_the_arrays() -> None:
     assert repr(both) == "<attncc kernel alibi: fp16_d16, fp32_d16>"
 
 
+@pytest.mark.parametrize("device", ["cuda:1", torch.device("cuda:1"), None, 1.0])
+def test_a_device_is_a_number(device: Any) -> None:
+    with pytest.raises(AttnccError, match=r"A615(.|\n)*help: for cuda:1 pass 1$"):
+        kernel().load(device)
+
+
 def test_numbers_may_be_0d_arrays() -> None:
     expected = kernel()(*plans.qkv(), **call())
     for cap in (np.float64(5), np.array(5.0, np.float32), torch.tensor(5.0), 5):
