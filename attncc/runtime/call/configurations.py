@@ -10,6 +10,8 @@ from ...problem.facts import KERNEL_DTYPES
 from ...schedule.plan import MOST_HEAD_DIM, MOST_VALUE_HEAD_DIM
 from ..store.store import Configuration
 
+_RANKS = (3, 4)  # of packed batches, and of others; `bind` refuses other ones first
+
 
 def configuration_of(variant: str, built: Sequence[Configuration], q: ArrayFacts, v: ArrayFacts) -> Configuration:
     """The configuration that q's dtype and the head dims ask for, or v's dtype if there is none for q's; the only one
@@ -17,7 +19,7 @@ def configuration_of(variant: str, built: Sequence[Configuration], q: ArrayFacts
 
     AttnccError A506 if there are several and none fits. Whether the call suits it in all else is for `bind` to say.
     """
-    if len(built) == 1 or not (q.shape and v.shape):
+    if len(built) == 1 or not all(len(facts.shape) in _RANKS for facts in (q, v)):
         return built[0]
     by_operands = {(KERNEL_DTYPES[item.dtype], item.head_dim, item.value_head_dim): item for item in built}
     for dtype in (q.dtype, v.dtype):

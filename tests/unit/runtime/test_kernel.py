@@ -109,6 +109,9 @@ def test_the_configuration_follows_the_arrays() -> None:
         with pytest.raises(AttnccError, match="A506") as caught:
             both(*wrong, **call())
         assert advice in caught.value.diagnostics[0].help
+    for rank in (0, 1, 2, 5):
+        with pytest.raises(AttnccError, match=r"A601.*`q` has the wrong rank"):
+            both(np.zeros((3,) * rank, np.float16), *plans.qkv("fp16")[1:], **call())
     with pytest.raises(AttnccError, match=r"A604.*`q`"):  # the others are of a type that it was built for
         both(q, k.astype(np.float32), v.astype(np.float32), **call())
     assert repr(both) == "<attncc kernel alibi: fp16_d16, fp32_d16>"
