@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ...diagnostics import AttnccError, Diagnostic
 from ...ir import Load, Variant
 from ...problem.call_arguments import Arguments
-from ...problem.facts import ArrayFacts
+from ...problem.facts import ArrayFacts, Signature
 from ...problem.gradients import Gradients
+from ...problem.inputs import check_names
 from ...problem.refusal import refused
 from ...schedule.plan import NARROW
 from ..call.backward_arguments import BackwardArguments
@@ -70,8 +71,9 @@ def recorded(kernel: RecordedKernel, call: Arguments) -> Any:
     wanted = differentiated(torch, call)
     if not wanted and not must_be_operator(torch, call):
         return kernel.run_unrecorded(call)
-    if unfit(torch, variant, call):
-        raise _refusal(torch, kernel, call)
+    fault = unfit(torch, variant, call)
+    if fault:
+        raise _refusal(torch, kernel, call, fault)
     loss = lost_gradient(torch, variant, call)
     if loss:
         raise refused("A652", **loss)
@@ -200,13 +202,18 @@ def _untraced(torch: Any, trouble: str, run: Callable[..., Any], *given: Any) ->
     return torch.compiler.disable(run)(*given)
 
 
-def _refusal(torch: Any, kernel: RecordedKernel, call: Arguments) -> AttnccError:
-    """What is wrong with a call, as the kernel itself says it."""
+def _refusal(torch: Any, kernel: RecordedKernel, call: Arguments, fault: str) -> AttnccError:
+    """What is wrong with a call, as the kernel itself says it (A650 where one tensor has no memory, or another place).
+    Of tensors none of which has memory what `unfit` found: they would do in a good call."""
     try:
+        check_names(Signature(kernel.variant), call.inputs)
         with torch.no_grad():
             kernel.judge(call)
     except AttnccError as error:
-        return error
+        code, _, message = fault.partition(": ")
+        if code in ("A605", "A650") or error.diagnostics[0].code != "A650":
+            return error
+        return AttnccError(Diagnostic(code, message, help="call the kernel with tensors that have memory to see more"))
     return refused(
         "A652",
         "an argument has a type that a call with gradients doesn't take",

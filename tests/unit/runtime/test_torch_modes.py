@@ -176,6 +176,27 @@ def test_meta_tensors_tell_shapes(grad: bool) -> None:
     assert (out.shape, out.device.type) == ((1, 2, 6, 16), "meta")
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"rate": 0.5, "width": 3, "wdith": 3}, r"A608(.|\n)*did you mean `width`\?"),
+        ({"rate": 0.5}, "A607.*`width` is missing"),
+        ({"rate": 0.5, "width": 3, "kv_lens": [6]}, "A622.*`kv_lens`"),
+        ({"rate": 0.5, "width": 3, "scale": "1"}, "A619.*`scale`"),
+    ],
+)
+def test_tensors_without_memory_get_the_fault_of_the_call(given: dict[str, Any], expected: str) -> None:
+    """Not A650: they would do in a good call."""
+    meta = torch.empty(1, 2, 6, 16, device="meta")
+    with FakeTensorMode():
+        fake = torch.empty(1, 2, 6, 16)
+    for q in (meta, fake):
+        with pytest.raises(AttnccError, match=expected):
+            kernel(RATED)(q, q, q, seed=1, **given)
+    with pytest.raises(AttnccError, match="A608"):
+        torch.func.grad(lambda q: kernel()(q, q, q, foo=1).sum())(operands()[0])
+
+
 @pytest.mark.filterwarnings("ignore:.*nested.*:UserWarning")
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
 @pytest.mark.parametrize("grad", [False, True])
