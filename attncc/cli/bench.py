@@ -24,6 +24,7 @@ from .options import (
     format_option,
     imports_option,
     input_option,
+    joined,
     seed_option,
     variant_option,
 )
@@ -69,14 +70,18 @@ class Heads(click.ParamType[Any]):
 @click.option(
     "--against",
     type=Listed(click.Choice(["sdpa", "flex", "fa4"])),
-    default="sdpa,flex,fa4",
+    default=("sdpa,flex,fa4",),
+    multiple=True,
+    callback=joined,
     show_default=True,
     help="Peers.",
 )
 @click.option(
     "--lengths",
     type=Listed(Lengths()),
-    default="4096,16384",
+    default=("4096,16384",),
+    multiple=True,
+    callback=joined,
     show_default=True,
     help="Lengths of q, k and v, as in 4096; 1:8192 is 1 query over 8192 keys.",
 )

@@ -14,7 +14,7 @@ import click
 
 from ..quoting import json_text, printable
 from .console import as_json, duration, progress, rich_console, wrapped
-from .options import SPEC_FILE, HeadDims, Listed, define_option, format_option, imports_option
+from .options import SPEC_FILE, HeadDims, Listed, define_option, format_option, imports_option, joined
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     "--arch",
     "archs",
     type=Listed(click.STRING),
-    default="sm_80,sm_90a",
+    default=("sm_80,sm_90a",),
+    multiple=True,
+    callback=joined,
     show_default=True,
     help="The targets; sm_80 serves all of 8.x, sm_90a Hopper GPUs.",
 )
@@ -45,7 +47,9 @@ if TYPE_CHECKING:
     "--dtype",
     "dtypes",
     type=Listed(click.Choice(["fp16", "bf16", "fp32", "e4m3"])),
-    default="bf16",
+    default=("bf16",),
+    multiple=True,
+    callback=joined,
     show_default=True,
     help="Dtypes of q, k and v: fp16, bf16, fp32, or e4m3, which is for sm_90a and shares no package.",
 )
@@ -53,7 +57,9 @@ if TYPE_CHECKING:
     "--head-dim",
     "head_dims",
     type=Listed(HeadDims()),
-    default="64,128",
+    default=("64,128",),
+    multiple=True,
+    callback=joined,
     show_default=True,
     help="Head dims of q and k, after a colon that of v, as in 64,192:128.",
 )
@@ -76,7 +82,8 @@ if TYPE_CHECKING:
     "--kv-dtype",
     "kv_dtypes",
     type=Listed(click.Choice(["e4m3", "int8"])),
-    default=(),
+    multiple=True,
+    callback=joined,
     help="Adds kernels for caches of 8 bits beside q of 16: e4m3, int8; with --serving also in pages.",
 )
 @click.option("--backward", is_flag=True, help="The backward pass too; a schedule for it also asks for it.")

@@ -171,6 +171,11 @@ class Listed(click.ParamType[Any]):
         return tuple(self.item.convert(part.strip(), param, ctx) for part in value.split(","))
 
 
+def joined(ctx: click.Context, param: click.Parameter, value: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
+    """The values of a `Listed` option that may be repeated."""
+    return tuple(item for listed in value for item in listed)
+
+
 def _remember_format(ctx: click.Context, _: click.Parameter, value: str) -> str:
     ctx.meta[FORMAT] = value
     return value

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from attncc.cli import attncc
 from attncc.cli.options import parse_value
+from attncc.diagnostics import AttnccError, Diagnostic
 from attncc.resources import folder
 
 DOCUMENTS = folder("specs") / "documents.attn"
@@ -36,6 +37,28 @@ def test_a_const_that_is_given_as_an_option() -> None:
         assert "-D" not in said("run", "sliding_window", misspelled, 64, status=2)
     assert "'--output'" in said("build", "causal", "--out", "x", status=2)
     assert "No such option" in said("new", "x", "--width", 512, status=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ([], {"dtypes": ("bf16",), "head_dims": ((64, 64), (128, 128)), "archs": ("sm_80", "sm_90a"), "kv_dtypes": ()}),
+        (["--dtype", "fp32", "--dtype", "bf16,fp16"], {"dtypes": ("fp32", "bf16", "fp16")}),
+        (["--head-dim", 64, "--head-dim", "192:128", "--arch", "sm_90"], {"head_dims": ((64, 64), (192, 128))}),
+        (["--kv-dtype", "int8", "--kv-dtype", "e4m3", "--serving"], {"kv_dtypes": ("int8", "e4m3")}),
+    ],
+)
+def test_lists_may_be_repeated(monkeypatch: pytest.MonkeyPatch, given: list[object], asked: dict[str, object]) -> None:
+    """The last one alone counted."""
+    found: dict[str, object] = {}
+
+    def prepare(_: Path, **given: object) -> tuple[()]:
+        found.update(given)
+        raise AttnccError(Diagnostic("A512", "enough"))
+
+    monkeypatch.setattr("attncc.package.prepare", prepare)
+    assert "enough" in said("build", "causal", *given, status=1)
+    assert found.items() >= asked.items()
 
 
 def test_a_package_is_no_format() -> None:
