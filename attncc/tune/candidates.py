@@ -30,7 +30,8 @@ class TunedKernel:
 
     specification: Specification
     build: Build
-    # What runs the timed call instead: some decode calls, unless a schedule sets something; and some backward calls.
+    # What runs the timed call instead, if it is a decode call with its own kernel, which a schedule that sets anything
+    # takes from it, or a backward call with one.
     own: OwnKernel | None = None
 
     @property

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from ..diagnostics import AttnccError
 from ..runtime.call.persistent import own_backward_kernels
-from ..runtime.cuda.nvrtc import Resources
 from ..runtime.cuda.nvrtc_pool import jobs
 from ..schedule.plan import KernelPlan
 from ..schedule.schedule import Schedule
@@ -30,9 +29,10 @@ def settled(kernel: TunedKernel, schedule: Schedule | None) -> Settled:
 
 
 class _Made(NamedTuple):
-    """Compiled: what runs the timed call, which a plan has chosen, the `usual` kernel's."""
+    """What was compiled for a trial: `runs` is the kernel of the timed call. Of the others see `Trial`."""
 
     usual: KernelPlan
+    resident: int
     runs: Settled
 
 
@@ -52,18 +52,19 @@ class Compiler:
     def plan(self, name: str, schedule: Schedule | None) -> Trial:
         try:
             usual = first_plan(self.kernel, schedule)
-            own = self._own(usual)
+            resident = self.model.resident(usual)
+            own = self._own(usual, resident)
             plan = usual if own is None else first_plan(own, schedule)
         except AttnccError as error:
             return Trial(name, schedule, trouble=error.diagnostics[0].message)
-        return Trial(name, schedule, plan, self.model.predict(plan), usual=usual)
+        return Trial(name, schedule, plan, self.model.predict(plan), usual=usual, resident=resident)
 
-    def _own(self, usual: KernelPlan, resources: Resources | None = None) -> TunedKernel | None:
+    def _own(self, usual: KernelPlan, resident: int) -> TunedKernel | None:
         """What runs a backward call of these sizes where the usual kernel would form no clusters, if that is another
-        one. Of decode calls the kernel tells by itself. Deterministic calls tune `backward_dq`: no clusters there."""
+        one. `TunedKernel` knows that of decode calls already. Deterministic calls tune `backward_dq`, which forms no
+        clusters."""
         if not usual.is_backward:
             return None
-        resident = self.model.resident(usual, resources)
         found = own_backward_kernels(usual, self.model.problem, resident, ordered=False)
         return replace(self.kernel, own=found[0]) if found else None
 
@@ -85,20 +86,21 @@ class Compiler:
 
     def _made(self, schedule: Schedule | None) -> _Made:
         found = self.make(self.kernel, schedule)
-        own = self._own(found.plan, found.compiled.resources)
-        return _Made(found.plan, found if own is None else self.make(own, schedule))
+        resident = self.model.resident(found.plan, found.compiled.resources)
+        own = self._own(found.plan, resident)
+        return _Made(found.plan, resident, found if own is None else self.make(own, schedule))
 
     def _judged(self, trial: Trial, future: Future[_Made]) -> Trial:
         try:
-            usual, found = future.result()
+            usual, resident, found = future.result()
         except AttnccError as error:
             if any(item.code == "A501" for item in error.diagnostics):  # there is no NVRTC: nothing can be compiled
                 raise
             return replace(trial, trouble=error.diagnostics[0].message)
         resources, trouble = found.compiled.resources, found.troubles
         prediction = self.model.predict(found.plan, resources)
-        judged = replace(trial, plan=found.plan, prediction=prediction, resources=resources, usual=usual)
-        return replace(judged, trouble=trouble, spills=bool(trouble))
+        judged = replace(trial, plan=found.plan, prediction=prediction, resources=resources)
+        return replace(judged, usual=usual, resident=resident, trouble=trouble, spills=bool(trouble))
 
 
 def _running(begun: Iterable[tuple[Trial, Future[_Made]]]) -> list[Future[_Made]]:

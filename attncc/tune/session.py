@@ -284,8 +284,7 @@ class Session:
 
     def _check(self, name: str) -> tuple[str, bool | None]:
         trial = self.trials[name]
-        resident = 0 if trial.usual is None else self.model.resident(trial.usual, trial.resources)
-        small = self.work.smaller(trial.usual, resident)
+        small = self.work.smaller(trial.usual, trial.resident)
         found = self.machine.results(self.kernel.with_schedule(trial.schedule), small)
         oracle = self._oracles.setdefault(small.problem, Oracle(small))
         if (trouble := oracle.judge(found)) or self.held is None:

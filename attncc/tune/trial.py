@@ -13,8 +13,9 @@ from .model import Prediction
 @dataclass(frozen=True)
 class Trial:
     """`name`: the settings as a schedule has them, or `race.HELD`. `schedule`: one value for each knob; None where the
-    file has no schedule, and this is what runs without one. `usual`: the plan that chose `plan`, by the sizes of a
-    call: itself, or in some backward calls the one that is made for clusters of thread blocks."""
+    file has no schedule, and this is what runs without one. `usual`: the plan that decides by the sizes of a call
+    which kernel runs it. It is `plan` itself, or for some backward calls the one that is made for clusters of thread
+    blocks, of which the GPU holds `resident` at once."""
 
     name: str
     schedule: Schedule | None
@@ -24,6 +25,7 @@ class Trial:
     trouble: str = ""  # why it isn't timed, or isn't right
     spills: bool = False  # the trouble is what ptxas says against it: it could be timed
     usual: KernelPlan | None = None
+    resident: int = 0
 
     @property
     def tiles(self) -> str:
