@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _operators: dict[str, TorchOperators] = {}  # for ever: torch's graphs know operators by name
 _served: set[tuple[Any, ...]] = set()  # forms of calls on GPUs that are known to have a backward pass
 _lock = threading.Lock()
+# What `unfit` says of a tensor on another device than q, or a nested one. The kernel says more of it.
+_OF_PLACES = ("A605:", "A650:")
 
 
 def _operators_of(token: str) -> TorchOperators:
@@ -196,24 +198,28 @@ def traced_backward(kernel: RecordedKernel, arguments: BackwardArguments, stream
 
 def _untraced(torch: Any, trouble: str, run: Callable[..., Any], *given: Any) -> Any:
     if not torch.compiler.is_dynamo_compiling():  # torch.export has run Python up to here, on tensors without memory
-        code, _, message = trouble.partition(": ")
-        raise AttnccError(Diagnostic(code, message, help="call the kernel outside torch.export to see more"))
+        raise _told(trouble, "call the kernel outside torch.export to see more")
     torch._dynamo.graph_break(msg=f"attncc {trouble}")
     return torch.compiler.disable(run)(*given)
 
 
+def _told(fault: str, advice: str) -> AttnccError:
+    """`fault` begins with its code, as torch.compile shows it."""
+    code, _, message = fault.partition(": ")
+    return AttnccError(Diagnostic(code, message, help=advice))
+
+
 def _refusal(torch: Any, kernel: RecordedKernel, call: Arguments, fault: str) -> AttnccError:
-    """What is wrong with a call, as the kernel itself says it (A650 where one tensor has no memory, or another place).
-    Of tensors none of which has memory what `unfit` found: they would do in a good call."""
+    """What is wrong with a call, as the kernel itself says it. If all it says is that tensors have no memory (A650),
+    then what `unfit` found, for a call without that `fault` would run on meta or fake tensors."""
     try:
         check_names(Signature(kernel.variant), call.inputs)
         with torch.no_grad():
             kernel.judge(call)
     except AttnccError as error:
-        code, _, message = fault.partition(": ")
-        if code in ("A605", "A650") or error.diagnostics[0].code != "A650":
+        if error.diagnostics[0].code != "A650" or fault.startswith(_OF_PLACES):
             return error
-        return AttnccError(Diagnostic(code, message, help="call the kernel with tensors that have memory to see more"))
+        return _told(fault, "call the kernel with tensors that have memory to see more")
     return refused(
         "A652",
         "an argument has a type that a call with gradients doesn't take",
