@@ -126,7 +126,8 @@ def indexed(machine: Machine, base: Block, items: Sequence[Value | slice], span:
         if isinstance(item, slice):
             places = None if length is None or item == SOME else range(*item.indices(length))
             shape.append(None if places is None else len(places))
-            readers.append(_of_slice(machine, start, None if places == range(length or 0) else places, span))
+            is_whole = places is None or places == range(length or 0)
+            readers.append(_of_slice(machine, start, None if is_whole else places, span))
         elif isinstance(item, Block):
             shape += item.shape
             readers.append(_of_block(item, start))

@@ -119,7 +119,7 @@ def _part(machine: Machine, base: Value, indices: _Indices, span: Span) -> Value
 
 
 def _moves_unknown(base: Block, items: Sequence[Value | slice]) -> bool:
-    """Whether a slice gives places of an axis other numbers, and it isn't known how long that axis is."""
+    """Whether a slice of an axis of unknown length gives its entries other indices than they have in the tensor."""
     axes = zip(base.shape, (item for item in items if item is not NOTHING), strict=False)
     return any(
         length is None and isinstance(item, slice) and (item.start not in (None, 0) or item.step not in (None, 1))

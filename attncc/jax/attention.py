@@ -62,8 +62,8 @@ class Attention:
         q is [batch, heads, q_len, head dim] in layout "bhsd", [batch, q_len, heads, head dim] in "bshd", and so are k
         and v; all may leave the batch axis out, inputs with them. lse is fp32 [batch, heads, q_len].
         `seed` is a number, an array of one integer, or a key of jax.random. `scale` and scalar inputs that come as
-        numbers are constants of the program; arrays have gradients if they are learnable. Of int64 arrays where kernels
-        read int32 the numbers must fit in it: those of NumPy are checked, JAX's wrap around.
+        numbers are constants of the program; arrays have gradients if they are learnable. Where kernels read
+        int32, int64 arrays must hold numbers that fit: those of NumPy are checked, JAX's wrap around.
         `deterministic`: gradients are bit for bit the same in every run.
         AttnccError A5xx, A6xx while JAX traces the call.
         """
@@ -170,13 +170,14 @@ def _narrowed(array: Any) -> Any:
 
 
 def _check_narrow(code: str, name: str, value: Any) -> None:
-    """Of NumPy's int64: nobody sees the numbers of JAX's arrays while it traces. AttnccError with this code for one
-    that int32 can't hold."""
+    """AttnccError with this code for a number of a NumPy int64 array that int32 can't hold. While JAX traces, nobody
+    sees the numbers of its own arrays."""
     if not isinstance(value, np.ndarray) or value.dtype != np.int64 or is_wide(name):
         return
     beyond = value[(value < _INT32.min) | (value > _INT32.max)]
     if beyond.size:
-        raise refused(code, f"`{name}` is too large", expected="numbers that int32 holds", came=beyond.flat[0])
+        what, expected = f"`{name}` has a number that int32 can't hold", f"numbers from {_INT32.min} to {_INT32.max}"
+        raise refused(code, what, expected=expected, came=beyond.flat[0])
 
 
 def _words(name: str, value: Any) -> Any:

@@ -37,7 +37,7 @@ else:
 
 
 def given(**inputs: Any) -> dict[str, Any]:
-    """Those that a call brings."""
+    """The inputs that a call brings: one that it leaves out is None."""
     return {name: value for name, value in inputs.items() if value is not None}
 
 
@@ -59,8 +59,8 @@ class Package:
 
     def exported(self, configurations: tuple[tuple[str, int, int], ...]) -> Callable[[Callable[P, Any]], Exported[P]]:
         """Gives the variant's function `variant` (its name), `configurations`, `load` and `backward`, as `Kernel` has
-        them, and `package`. Inputs become None where a call leaves them out, or misspells them: Python would raise a
-        TypeError, but the kernel says what was meant."""
+        them, and `package`. An input that a call leaves out, or misspells, is None: so the kernel refuses the call
+        and says what was meant, where Python would raise a TypeError."""
 
         def with_attributes(function: Any) -> Any:
             code = function.__code__
