@@ -29,8 +29,8 @@ def gradient(rank: int) -> torch.Tensor:
 
 
 def process(rank: int, folder: str) -> None:
-    """Writes the gradient. The model is gone before the group is: a model of DistributedDataParallel that is a group's
-    last owner waits for the group's threads and keeps the GIL, which they wait for (torch 2.13)."""
+    """Writes the gradient. The model goes first, then the group. If the model were the group's last owner, it would
+    wait for the group's threads and hold the GIL, which they need: a deadlock (torch 2.13, Gloo)."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=WORLD)
     torch.save(gradient(rank), Path(folder, f"{rank}.pt"))
     dist.destroy_process_group()
