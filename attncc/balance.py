@@ -22,11 +22,11 @@ from .executor.run import skips
 from .explain import capacity
 from .kernels.decode.facts import Decode, LaidOut
 from .kernels.registry import facts_of, forward_facts
+from .kernels.splits import choose_splits
 from .problem import Problem
 from .problem import Sequence as Rows
 from .problem.arrays import environment, sequence_inputs
 from .runtime.call.decode_launch import decode_grid
-from .runtime.call.splits import choose_splits
 from .runtime.store.crossings import chip_like
 from .schedule.plan import DTYPE_BYTES, KernelPlan
 from .statements import MASK_FLOAT

@@ -12,13 +12,16 @@ from .descales import with_descales
 from .diagnostics import AttnccError, Diagnostic, did_you_mean
 from .ir import Variant
 from .kernels.candidates import Candidates, make_candidates, make_tiles_2d
+from .kernels.crossings import Chip
 from .kernels.kernel_names import kernel_name
 from .kernels.launched import kernel_names
 from .kernels.over_prefix import over_prefix, prefix_schedule
-from .kernels.registry import backward_facts, has_own_kernel, kinds, targets_of
+from .kernels.registry import backward_facts, facts_of, has_own_kernel, kinds, targets_of
+from .kernels.serving import plan_for
 from .kernels.settings import loop_set
 from .machine_code import Compiled, append_code, compiled, other_kernels
 from .notebook import shown_while
+from .problem import Problem
 from .problem.facts import KERNEL_DTYPES, KV_DTYPES
 from .problem.quantized import Q_DTYPES
 from .runtime.cuda.device import best_target
@@ -26,7 +29,7 @@ from .runtime.cuda.driver import driver
 from .runtime.cuda.nvrtc_pool import jobs
 from .runtime.store.store import Configuration, MachineCode
 from .schedule.choice import SIZE_KNOBS
-from .schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, OWN_KERNELS, PASSES, Build, KernelPlan
+from .schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, OWN_KERNELS, PASSES, SPLIT, Build, KernelPlan
 from .schedule.schedule import Schedule, from_asts
 from .schedule.target import TARGETS, target_help
 from .semantics.constants import NO_DEFINES, Defines, checked_defines
@@ -79,8 +82,8 @@ class Specification:
 
     def candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
         """The plans that the kernels of forward calls may have: forward, decode where the dtype has such kernels, and
-        2-D tiles where the mask asks for them. Of a shared prefix those over it and behind it. Of decode calls that
-        have a kernel of their own that, if there is one."""
+        2-D tiles where the mask asks for them. Of a shared prefix those over it and behind it. Of calls that have a
+        kernel of their own that, if there is one."""
         if configuration.own_kernel:
             return self._own(configuration, target)
         if configuration.prefixed:
@@ -103,13 +106,25 @@ class Specification:
         )
 
     def _own(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
-        """Of decode calls that have a kernel of their own. What a schedule for decode sets, it sets for all decode
-        calls: they have one kernel then."""
-        build = Build("decode", target, *configuration)
+        """Of forward or decode calls that have a kernel of their own, where calls of few queries are to have such. What
+        a schedule for their pass sets, it sets for all its calls: they have one kernel then."""
+        build = Build("forward" if configuration.split else "decode", target, *configuration)
         schedule = self.schedule_of(build)
         sets = schedule is not None and bool(schedule.settings)
         own = "decode" in self.passes and not sets and has_own_kernel(build)
         return (make_candidates(self.variant, build, schedule),) if own else ()
+
+    def seen_by(self, chip: Chip, configuration: Configuration, target: str) -> Chip:
+        """A GPU as these kernels choose on it: without one that splits keys, no call is to wait for it."""
+        splits = self.candidates(configuration._replace(**SPLIT._asdict()), target)
+        return chip if splits else chip.without_splits()
+
+    def runs(self, configuration: Configuration, target: str, problem: Problem, chip: Chip) -> KernelPlan:
+        """The plan of the kernel that runs a forward call, one of its own where that is faster."""
+        chip = self.seen_by(chip, configuration, target)
+        usual = plan_for(self.plans(configuration, target), problem, chip)
+        faster = (configuration._replace(**own._asdict()) for own in facts_of(usual).own_kernels(problem, chip))
+        return next((item.first for own in faster for item in self.candidates(own, target)), usual)
 
     def _of_lengths(self, configuration: Configuration, target: str, passes: Sequence[str]) -> tuple[Candidates, ...]:
         """Of the schedules for ranges of lengths."""

@@ -26,9 +26,9 @@ from .kernels.decode.facts import Decode
 from .kernels.helpers.tile_lists import TileLists
 from .kernels.live_tiles import most_tiles
 from .kernels.registry import facts_of, forward_facts, kinds
+from .kernels.splits import choose_splits
 from .problem import Problem
 from .problem.masks import bind_mask
-from .runtime.call.splits import choose_splits
 from .runtime.store.crossings import Measured, chip_like, kept_like
 from .schedule.plan import DTYPE_BYTES, KernelPlan
 from .schedule.schedule import Schedule

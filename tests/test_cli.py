@@ -334,9 +334,13 @@ def test_explain_describes_the_kernel_that_runs() -> None:
     assert "combine" not in few  # the last thread block of a row merges
     assert re.search(r"its calls +up to 64 rows \(queries times the query heads of a key head\), and", few)
     many = ["--heads", 32, "--kv-heads", 8]
-    assert re.search(r"kernel +forward, .*, 1 split, on sm_90a", unwrapped(*command, 300, *many))
-    plans = [json.loads(run(*command, n, *many, "--format", "json").stdout)["plan"]["pass"] for n in (1, 16, 17, 300)]
-    assert plans == ["decode", "decode", "decode", "forward"]  # 17: forward blocks for a fourth of the GPU
+    chunk = unwrapped(*command, 300, *many)
+    assert re.search(r"kernel +forward, q_outer, 128 x .*, about \d+ splits \(chosen at each call\), on sm_90a", chunk)
+    assert "those of few queries over many keys" in chunk and "combine" in chunk
+    assert re.search(r"kernel +forward, .*, 1 split, on sm_90a", unwrapped(*command, 8192, *many))
+    asked = (run(*command, n, *many, "--format", "json").stdout for n in (1, 16, 17, 300))
+    plans = [json.loads(found)["plan"]["pass"] for found in asked]
+    assert plans == ["decode", "decode", "forward", "forward"]
 
 
 @pytest.mark.parametrize(

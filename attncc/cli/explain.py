@@ -273,26 +273,18 @@ def _device_and_target(given: dict[str, Any]) -> tuple[Device, str]:
 def _chosen(
     specification: Specification, configuration: Configuration, target: str, problem: Problem, device: Device
 ) -> tuple[KernelPlan, tuple[KernelPlan, ...], tuple[Candidates, ...]]:
-    """The plan that runs a call; those of other decode calls, if it is one; and the candidates of all."""
-    from ..kernels.registry import facts_of
-    from ..kernels.serving import plan_for
+    """The plan that runs a call; those of other calls of its pass that have kernels of their own; and the candidates
+    of all."""
     from ..runtime.store.crossings import chip_like
     from ..schedule.plan import OWN_KERNELS
 
-    kernels, chip = specification.candidates(configuration, target), chip_like(device)
-    plan = plan_for([item.first for item in kernels], problem, chip)
-    if plan.pass_name != "decode":
-        return plan, (), kernels
-    own = {
-        kernel: found
-        for kernel in OWN_KERNELS
-        for found in specification.candidates(configuration._replace(**kernel._asdict()), target)
-    }
-    beside = [plan, *(found.first for found in own.values())]
-    faster = facts_of(plan).own_kernels(problem, chip)
-    plan = next((own[kernel].first for kernel in faster if kernel in own), plan)
+    own = (configuration._replace(**kernel._asdict()) for kernel in OWN_KERNELS)
+    kernels = [found for one in (configuration, *own) for found in specification.candidates(one, target)]
+    plan = specification.runs(configuration, target, problem, chip_like(device))
+    alike = plan.pass_name, plan.lengths
+    beside = [item.first for item in kernels if (item.build.pass_name, item.build.lengths) == alike]
     beside.remove(plan)
-    return plan, tuple(beside), (*kernels, *own.values())
+    return plan, tuple(beside), tuple(kernels)
 
 
 def _note_sizes(specification: Specification, plan: KernelPlan) -> None:
@@ -443,7 +435,8 @@ def _what_runs(explained: Explanation) -> Iterator[str]:
     if isinstance(facts_of(plan), Decode):
         yield f"crossings      {_crossings(explained.crossings)}"
     for other in explained.beside:
-        served = facts_of(other).calls if other.least_rows or other.one_block else "other decode calls"
+        has_own = other.least_rows or other.one_block or other.split
+        served = facts_of(other).calls if has_own else f"other {other.pass_name} calls"
         yield f"another one    for {served}: {kernel_name(other)}"
     if plan.lengths is not None:
         yield "lengths        {:,} to {:,} keys: the schedule is for these".format(*plan.lengths)

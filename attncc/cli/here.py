@@ -38,7 +38,7 @@ def pass_here(
     if given["asked"] == "backward":
         plans = [item.first for item in specification.backward_candidates(configuration, target)]
         return backward_plan_for(plans, given["problem"]).pass_name
-    chip = chip_of(device.name, device.multiprocessors)
+    chip = specification.seen_by(chip_of(device.name, device.multiprocessors), configuration, target)
     return plan_for(specification.plans(configuration, target), given["problem"], chip).pass_name
 
 
@@ -50,7 +50,7 @@ def own_kernel_here(
     from ..kernels.serving import plan_for
     from ..runtime.store.crossings import chip_of
 
-    chip = chip_of(device.name, device.multiprocessors)
+    chip = specification.seen_by(chip_of(device.name, device.multiprocessors), configuration, target)
     plan = plan_for(specification.plans(configuration, target), problem, chip)
     faster = facts_of(plan).own_kernels(problem, chip)
     own = (item for item in faster if specification.candidates(configuration._replace(**item._asdict()), target))

@@ -109,7 +109,8 @@ def _plans(kernel: TunedKernel, work: Work, device: Device) -> list[KernelPlan]:
     plans = store.backward_plans(configuration, target) if work.is_backward else store.plans(configuration, target)
     store.machine_codes(plans)
     if not work.is_backward:
-        chip = chip_of(device.name, device.multiprocessors)
+        usual = chip_of(device.name, device.multiprocessors)
+        chip = kernel.specification.seen_by(usual, configuration, target)
         serving = plan_for(plans, work.problem, chip)
         kernels = facts_of(serving).own_kernels(work.problem, chip)
         own = first_own(store, configuration, target, kernels)

@@ -167,7 +167,7 @@ def _session(file: Path, given: dict[str, Any]) -> Session:
     served, own = specification.serving(given["dtype"]), None
     with progress("analysing"):
         pass_name = pass_here(served, configuration, target, given, device)
-        if pass_name == "decode":
+        if pass_name in ("forward", "decode"):
             own = own_kernel_here(served, configuration, target, problem, device)
     lengths = _lengths(specification, given["lengths"], pass_name, target, problem.kv_len)
     tuned = TunedKernel(specification, Build(pass_name, target, *configuration, lengths), own)
@@ -331,9 +331,11 @@ def _notes(file: Path, tuned: TunedKernel, given: Mapping[str, Any]) -> Iterator
         yield f"with other head dims it can't be, and attncc check says so: {why}"
     if tuned.build.is_wide:
         yield f"its family has head dims above {NARROW} alone: build others without this schedule"
-    if tuned.has_own_kernels:
+    if tuned.has_own_kernels and tuned.build.pass_name == "decode":
         rows = f"{LEAST_ROWS[0]} rows and more (queries times the query heads of a key head)"
         yield f"decode calls of {rows} had kernels of their own, and run this one now; --lengths restricts it"
+    elif tuned.has_own_kernels:
+        yield "forward calls of few queries over many keys had a kernel that splits keys; they run this or decode now"
 
 
 def _changed(file: Path, tuned: TunedKernel, given: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ from .registry import find, forward_facts, kinds, most_general, why_not
 from .settings import loop_set
 
 # Of a build: what keys without it were kept by.
-_OFTEN_UNSET = ("paged", "kv_dtype", "prefixed", "least_rows", "one_block", "unclustered")
+_OFTEN_UNSET = ("paged", "kv_dtype", "prefixed", "least_rows", "one_block", "split", "unclustered")
 _MAY_PAY = 2  # times what fixed tiles may leave for windows to be tried
 
 

@@ -22,6 +22,9 @@ class Crossings(NamedTuple):
     # A tile of rows of the decode kernel takes so many times as long over keys as a tile of queries of the forward
     # kernel. Timed for one query head a key head; for groups of heads it is inferred.
     row_block_cost: float = 1.25
+    # Forward calls of few blocks of queries have a kernel that splits keys, and another that merges what the splits
+    # found. Beside their share of the keys they take as long as the forward kernel takes for so many.
+    combine_keys: float = 800
     # Calls of few rows over so many keys run the kernel of wide heads in place of the decode kernel.
     wide_keys: float = 4096
     # Decode calls of so many rows (queries times the query heads of a key head) run the kernel for 17 rows and more.
@@ -50,3 +53,7 @@ class Chip(NamedTuple):
 
     multiprocessors: int
     crossings: Crossings = Crossings()
+
+    def without_splits(self) -> Chip:
+        """For kernels of which none splits the keys of forward calls."""
+        return self._replace(crossings=self.crossings._replace(combine_keys=NEVER))

@@ -159,6 +159,11 @@ class Facts(ABC):
         """Whether a forward kernel takes less time for a call that a decode kernel serves."""
         return False
 
+    def least_time(self, problem: Problem, chip: Chip) -> float | None:
+        """How long a forward call takes, by this kernel or an own one, in keys that a block of queries goes over; None
+        where that is taken to be the keys of the block that has most of them."""
+        return None
+
     def own_kernels(self, problem: Problem, chip: Chip) -> tuple[OwnKernel, ...]:
         """Those that are faster for a call of the plan's, where there are any; best first."""
         return ()
@@ -175,6 +180,10 @@ class Facts(ABC):
     def row_heads(self, problem: Problem) -> int:
         """How many query heads the rows of a tile are of: the group, or one."""
         return 1
+
+    def block_rows(self, problem: Problem) -> tuple[int, int]:
+        """How many rows a block has, and how many of these each query: blocks follow each other without a gap."""
+        return self.plan.block_q, self.row_heads(problem)
 
     def heads(self, problem: Problem) -> int:
         """How many heads the grid counts, over all sequences."""
@@ -308,6 +317,15 @@ class ForwardFacts(Facts):
     def query_rows(self) -> str:
         """The leaf file that says which queries the rows of a tile are."""
         return "kept_rows"
+
+    def heads_in_rows(self, problem: Problem) -> dict[str, int]:
+        """The fields that say how heads of a group stand together in blocks of queries."""
+        return {}
+
+    @property
+    def slot_query(self) -> str:
+        """The function of a row of a block that gives its query, counted from the block's first."""
+        return "QOrder::offset"
 
     @property
     def scores_may_be_low(self) -> bool:

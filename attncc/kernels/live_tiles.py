@@ -51,9 +51,9 @@ def block_tiles(plan: KernelPlan, problem: Problem) -> list[int] | None:
         return None
     sequence = Sequence.whole(0, problem.rows, problem.keys)
     uniform = environment(plan.variant, problem, sequence, {}, MASK_FLOAT)
-    each = facts_of(plan).row_heads(problem)
-    first = np.arange(0, problem.rows * each, plan.block_q)
-    last = np.minimum(first + plan.block_q, problem.rows * each) - 1
+    rows, each = facts_of(plan).block_rows(problem)
+    first = np.arange(0, problem.rows * each, rows)
+    last = np.minimum(first + rows, problem.rows * each) - 1
     blocks = uniform.with_symbols(q_first=first // each, q_last=last // each)
     begin, end = (evaluate(bound, blocks) for bound in bounds)
     tiles = -(-np.minimum(end, problem.keys) // plan.block_kv) - np.maximum(begin, 0) // plan.block_kv

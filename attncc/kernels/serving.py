@@ -20,11 +20,11 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, chip: Chip | None = 
     little more than keys and values, and their splits fill the GPU. Decode too where the forward kernel would leave
     most of a GPU idle. Else 2-D tiles where the lengths fit the grid. Decode, again, for pages that the forward kernel
     can't load. Of calls whose sequences share a prefix the plan of the launch behind it.
-    Own kernels of some decode calls run what they are asked for (`Facts.own_kernels`).
+    Own kernels of some calls run what they are asked for (`Facts.own_kernels`).
     """
     if plans[0].prefixed:
         return behind_prefix(plans)
-    if plans[0].least_rows or plans[0].one_block:
+    if plans[0].least_rows or plans[0].one_block or plans[0].split:
         return plans[0]
     plans = at_length(plans, problem)
     crossings = Crossings() if chip is None else chip.crossings
@@ -37,12 +37,11 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, chip: Chip | None = 
 
 
 def _decode_is_faster(decode: KernelPlan, plan: KernelPlan, problem: Problem, chip: Chip) -> bool:
-    """Whether a forward kernel, which doesn't split its keys, leaves so many multiprocessors idle that the decode
-    kernel takes less time. Where inputs tell which keys a block of queries sees, it doesn't: some of its equal shares
-    of the keys would have none to see.
+    """Whether forward kernels leave so many multiprocessors idle, or take so long to split keys, that the decode kernel
+    takes less time. Where inputs tell which keys a block of queries sees, it doesn't: some of its equal shares of the
+    keys would have none to see.
 
-    The forward kernel takes the time of one block's keys. The decode kernel shares out those of all its blocks, whose
-    rows are queries of all heads of a group: with grouped heads and few queries they are fewer and fuller.
+    The decode kernel shares out the keys of all its blocks, whose rows are queries of all heads of a group.
     """
     facts = facts_of(decode)
     if plan.may_split or plan.loop == "kv_outer" or reach_is_guessed(plan) or not isinstance(facts, Decode):
@@ -51,7 +50,8 @@ def _decode_is_faster(decode: KernelPlan, plan: KernelPlan, problem: Problem, ch
     tiles = block_tiles(decode, problem)
     even = not problem.packed and tiles is not None and len(set(facts.units(tiles))) <= 1
     start = chip.crossings.split_keys if even else chip.crossings.uneven_split_keys
-    return reach(plan, problem) * (1 - busy) >= start
+    keys, time = reach(plan, problem), facts_of(plan).least_time(problem, chip)
+    return start + keys * busy <= (keys if time is None else time)
 
 
 def backward_plan_for(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:

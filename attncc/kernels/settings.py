@@ -68,7 +68,7 @@ def choice(
         block_kv=tile.block_kv,
         warps=tile.warps,
         stages=number(settings, "stages", tile.stages),
-        split_kv=_splits(settings.get("split_kv"), loop, build.pass_name),
+        split_kv=_splits(settings.get("split_kv"), loop, build),
         overlap=overlap,
         low_register=low_register,
         **_plain(settings),
@@ -80,9 +80,9 @@ def _plain(settings: Mapping[str, Value]) -> dict[str, Any]:
     return {name: settings.get(name, knob.default) for name, knob in KNOBS.items() if knob.default is not None}
 
 
-def _splits(value: Value | None, loop: str, pass_name: str) -> int | None:
-    """kv_outer never splits by itself, and only the decode pass splits unasked."""
+def _splits(value: Value | None, loop: str, build: Build) -> int | None:
+    """kv_outer never splits by itself, and only the decode pass splits unasked, and forward kernels made for it."""
     if isinstance(value, int):
         return value
-    splits = loop == "q_outer" and (value == "auto" or pass_name == "decode")
+    splits = loop == "q_outer" and (value == "auto" or build.pass_name == "decode" or build.split)
     return None if splits else 1

@@ -10,7 +10,6 @@ from ..compiler import Specification
 from ..diagnostics import AttnccError
 from ..explain import Explanation, Order, explain
 from ..kernels.registry import targets_of
-from ..kernels.serving import plan_for
 from ..plausible import drawn
 from ..problem import Problem
 from ..runtime.cuda.device import best_target
@@ -40,8 +39,7 @@ def _lines(specification: Specification) -> tuple[str, ...]:
     target = best_target(targets_of(DTYPE), device.capability)
     assert target is not None
     problem = Problem(BATCH, HEADS, HEADS, LENGTH, LENGTH, HEAD_DIM, HEAD_DIM)
-    plans = [item.first for item in specification.candidates(Configuration(DTYPE, HEAD_DIM, HEAD_DIM), target)]
-    plan = plan_for(plans, problem, chip_like(device))
+    plan = specification.runs(Configuration(DTYPE, HEAD_DIM, HEAD_DIM), target, problem, chip_like(device))
     inputs = {name: item.array for name, item in drawn(specification.variant, problem, 0, {}).items()}
     explained = explain(plan, problem, inputs, device)
     return _title(explained), *(_order(order) for order in explained.orders), f"tiles: {explained.way_out}"

@@ -136,7 +136,8 @@ def _caches_of(plan: KernelPlan) -> str:
     over = f" over {kind}{kv_dtype}" if plan.paged or kv_dtype else ""
     rows = f" of {plan.least_rows} rows and more" if plan.least_rows else ""
     one_block = ", dense, with a thread block for each multiprocessor" * plan.one_block
-    return over + " with a shared prefix" * plan.prefixed + rows + one_block + ", without clusters" * plan.unclustered
+    split = ", with splits of the keys" * plan.split + ", without clusters" * plan.unclustered
+    return over + " with a shared prefix" * plan.prefixed + rows + one_block + split
 
 
 def _function_lines(variant: Variant) -> Iterator[str]:

@@ -37,15 +37,18 @@ LEAST_ROWS = (FRAGMENT + 1, 2 * FRAGMENT + 1)
 
 
 class OwnKernel(NamedTuple):
-    """What tells calls that have a kernel of their own, of decode or a backward pass: fields of `Build`."""
+    """What tells calls that have a kernel of their own, of decode, forward or a backward pass: fields of `Build`."""
 
     least_rows: int = 0
     one_block: bool = False
+    split: bool = False
     unclustered: bool = False
 
 
-# Those of decode calls, and that of backward ones.
-OWN_KERNELS = tuple(OwnKernel(rows, one) for one, rows in product((False, True), (0, *LEAST_ROWS)) if one or rows)
+# Those of decode calls, that of forward ones, and that of backward ones.
+DECODE_KERNELS = tuple(OwnKernel(rows, one) for one, rows in product((False, True), (0, *LEAST_ROWS)) if one or rows)
+SPLIT = OwnKernel(split=True)
+OWN_KERNELS = (*DECODE_KERNELS, SPLIT)  # without those of backward calls
 UNCLUSTERED = OwnKernel(unclustered=True)
 
 
@@ -74,6 +77,7 @@ class Build:
     prefixed: bool = False  # of calls whose sequences share a prefix: `forward` over it, `decode` behind it
     least_rows: int = 0  # of decode calls that have a kernel of their own, one of LEAST_ROWS; 0: all others
     one_block: bool = False  # of dense decode calls for which one thread block fills a multiprocessor
+    split: bool = False  # of forward calls of few blocks of queries, which splits of their keys share
     unclustered: bool = False  # of backward calls without clusters, where the usual kernel is made for these
     lengths: tuple[int, int] | None = None  # keys of the calls that it serves, both ends included; None: all others
 
@@ -118,6 +122,8 @@ class KernelPlan(Choice):
     least_rows: int = field(default=0, metadata={OPTIONAL: True})
     # Of dense decode calls for which one thread block fills a multiprocessor.
     one_block: bool = field(default=False, metadata={OPTIONAL: True})
+    # Of forward calls of few blocks of queries, which splits of their keys share.
+    split: bool = field(default=False, metadata={OPTIONAL: True})
     # Of backward calls whose thread blocks form no clusters, where the usual kernel is made for these.
     unclustered: bool = field(default=False, metadata={OPTIONAL: True})
     # Thread blocks find their run while the kernel ahead on the stream is at work, and wait for it by themselves
@@ -131,7 +137,7 @@ class KernelPlan(Choice):
     def build(self) -> Build:
         dims = self.head_dim, self.value_head_dim
         asked = self.pass_name, self.target, self.dtype
-        own = OwnKernel(self.least_rows, self.one_block, self.unclustered)._asdict()
+        own = OwnKernel(self.least_rows, self.one_block, self.split, self.unclustered)._asdict()
         return Build(*asked, *dims, self.paged, self.kv_dtype, self.prefixed, **own, lengths=self.lengths)
 
     @property

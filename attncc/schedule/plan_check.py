@@ -74,6 +74,7 @@ def check_plan(plan: KernelPlan) -> None:
         _require(plan.pass_name in BY_LENGTH and 0 < first <= last <= MAX_LENGTH, "a range of lengths")
     _require(plan.least_rows in ((0, *LEAST_ROWS) if plan.pass_name == "decode" else (0,)), "`least_rows`")
     _require(not plan.one_block or plan.pass_name == "decode", "`one_block`")
+    _require(not plan.split or (plan.pass_name == "forward" and plan.may_split), "`split`")
     _require(not plan.unclustered or plan.pass_name == "backward", "`unclustered`")
     at_once = plan.keys_at_once
     _require(at_once == 0 or (plan.pass_name == "decode" and 0 < at_once <= plan.block_kv), "`keys_at_once`")

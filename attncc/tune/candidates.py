@@ -52,10 +52,11 @@ class TunedKernel:
 
     @property
     def has_own_kernels(self) -> bool:
-        """Whether some decode calls run others than this one, which a schedule that sets anything takes from them."""
+        """Whether some calls of the pass run others than this one, which a schedule that sets anything takes from
+        them."""
         configurations = (self.configuration._replace(**own._asdict()) for own in OWN_KERNELS)
         found = (self.specification.candidates(item, self.build.target) for item in configurations)
-        return self.build.pass_name == "decode" and any(found)
+        return any(item.build.pass_name == self.build.pass_name for of in found for item in of)
 
     def candidates(self, schedule: Schedule | None) -> Candidates:
         """The plans that the kernel may have by a schedule."""

@@ -82,6 +82,14 @@ def _row_block_cost(chip: Chip) -> Iterator[Sample]:
             yield Sample(1, 8, 8, blocks, 8192, dims)
 
 
+def _combine_keys(chip: Chip) -> Iterator[Sample]:
+    """Chunks of queries of grouped heads, with blocks of 128 rows for a few multiprocessors and for half of them."""
+    for head_dim in (NARROW, HEAD_DIM, WIDE):
+        for share in (16, 4):
+            heads = max(chip.multiprocessors // share, 1)
+            yield from (Sample(1, 4, heads, 32, keys, (head_dim, head_dim)) for keys in (768, 1536, 3072, 6144))
+
+
 def _wide_keys(chip: Chip) -> Iterator[Sample]:
     for batch in (1, 16, 64, 128):
         yield from (Sample(batch, 16, 1, 1, keys, LATENT_DIMS) for keys in (384, 768, 1536, 3072, 6144, 12288))
@@ -163,6 +171,12 @@ POINTS = (
         _uneven_split_keys,
     ),
     Point("row_block_cost", "the same: times as long, all busy", (0.75, 1, 1.25, 1.5, 1.75, 2, 3), _row_block_cost),
+    Point(
+        "combine_keys",
+        "forward or decode to the kernel that splits keys: keys",
+        (200, 400, 600, 800, 1000, 1300, 1700, 2500, NEVER),
+        _combine_keys,
+    ),
     Point(
         "wide_keys",
         "decode to the kernel of wide heads: keys",

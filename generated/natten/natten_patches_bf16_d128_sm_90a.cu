@@ -2,37 +2,38 @@
 // Written by attncc 0.2.0 from specs/natten.attn (sha256 a6f607b8720dce4a). Do not edit.
 //
 // Contents, by line:
-//    71  sizes
-//    84  leaf code: element.cuh 86, math.cuh 90, bf16.cuh 169, running_max.cuh 192, stale_max_softmax.cuh 219,
-//        tiles_2d.cuh 316, key_bits.cuh 349, windows.cuh 364, grid.cuh 426, output.cuh 530, head_rows.cuh 606,
-//        kept_rows.cuh 634, scores.cuh 648, tile_kind.cuh 660, tiles.cuh 664
-//   690  natten: Params 692, Context 706, make_context 714, Row 719, make_row 723, keep_bits 745, column_bits 757,
-//        KvBounds 769, kv_bounds 773
-//   786  a block of queries
-//   883  leaf code, continued: tile_scheduler.cuh 885, group_tiles.cuh 897, window_tiles.cuh 922, layout.cuh 945,
-//        load_matrices.cuh 967, warp_scores.cuh 973, barrier.cuh 995, words.cuh 1053, pipeline.cuh 1076, tma.cuh 1202,
-//        tma_2d.cuh 1218, kv_in_rows.cuh 1252, wgmma.cuh 1262, values_loaded.cuh 1315, warpgroup.cuh 1333
-//  1360  what the warps share
-//  1404  the planner
-//  1442  the producer
-//  1463    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1548    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1575  queries times keys
-//  1611  the consumers
-//  1791    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1795    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1804    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1808    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1811    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1813    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1816    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1837    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1856    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1871    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1879  the kernel
-//  1887    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1897    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1909    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    72  sizes
+//    85  leaf code: element.cuh 87, math.cuh 91, bf16.cuh 170, running_max.cuh 193, stale_max_softmax.cuh 220,
+//        tiles_2d.cuh 317, key_bits.cuh 350, windows.cuh 365, grid.cuh 427, output.cuh 531, head_rows.cuh 607,
+//        kept_rows.cuh 635, scores.cuh 649, tile_kind.cuh 661, tiles.cuh 665
+//   691  natten: Params 693, Context 707, make_context 715, Row 720, make_row 724, keep_bits 746, column_bits 758,
+//        KvBounds 770, kv_bounds 774
+//   787  a block of queries
+//   884  leaf code, continued: tile_scheduler.cuh 886, group_tiles.cuh 898, window_tiles.cuh 923, layout.cuh 946,
+//        load_matrices.cuh 968, warp_scores.cuh 974, barrier.cuh 996, words.cuh 1054, pipeline.cuh 1077, tma.cuh 1203,
+//        tma_5d.cuh 1219, tma_2d.cuh 1237, kv_in_rows.cuh 1256, wgmma.cuh 1266, values_loaded.cuh 1319,
+//        warpgroup.cuh 1337
+//  1364  what the warps share
+//  1408  the planner
+//  1446  the producer
+//  1467    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1552    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1579  queries times keys
+//  1615  the consumers
+//  1795    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1799    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1808    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1812    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1815    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1817    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1820    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1841    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1860    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1875    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1883  the kernel
+//  1891    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1901    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1913    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"): positions count pixels row
 // by row, and each query sees the `kernel_width` x `kernel_height` pixels around its own. At a border the rectangle
@@ -736,7 +737,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     row.limit_3 = smaller_2 + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller_2 - 6;
-#line 740 "natten_patches_bf16_d128_sm_90a.cu"
+#line 741 "natten_patches_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -749,7 +750,7 @@ DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& r
     const unsigned bits = ~rows_below<20, 4>(row.limit_2 - quotient);
 #line 21 "specs/natten.attn"
     return bits & rows_below<20, 4>(row.limit - quotient);
-#line 753 "natten_patches_bf16_d128_sm_90a.cu"
+#line 754 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // let center = clamp(place, before, size - 1 - after)
@@ -761,7 +762,7 @@ DEVICE unsigned column_bits(const Params& params, const Context& ctx, const Row&
     const unsigned bits = ~columns_below<20, 4>(row.limit_4 - remainder);
 #line 20 "specs/natten.attn"
     return bits & columns_below<20, 4>(row.limit_3 - remainder);
-#line 765 "natten_patches_bf16_d128_sm_90a.cu"
+#line 766 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1215,29 +1216,32 @@ DEVICE int coordinate(int index, long long stride) { return stride == 0 ? 0 : in
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- tma_2d.cuh
-/// As `tma_load`, of a map with the axes (column, grid column, grid row, head, batch).
-DEVICE void tma_load_2d(unsigned target, const TensorMap& map, unsigned barrier, int column, int grid_column,
-                        int grid_row, int head, int batch) {
+// ---- tma_5d.cuh
+/// As `tma_load`, of a map whose rows have two axes: (column, inner row, outer row, head, batch).
+DEVICE void tma_load_5d(unsigned target, const TensorMap& map, unsigned barrier, int column, int inner, int outer,
+                        int head, int batch) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
         "[%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(target),
-        "l"(&map), "r"(barrier), "r"(column), "r"(grid_column), "r"(grid_row), "r"(head), "r"(batch)
+        "l"(&map), "r"(barrier), "r"(column), "r"(inner), "r"(outer), "r"(head), "r"(batch)
         : "memory");
 }
 
 /// Brings such a box into the L2 cache, ahead of its load.
-DEVICE void tma_fetch_2d_ahead(const TensorMap& map, int column, int grid_column, int grid_row, int head, int batch) {
+DEVICE void tma_fetch_5d_ahead(const TensorMap& map, int column, int inner, int outer, int head, int batch) {
     asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];" ::"l"(&map), "r"(column),
-                 "r"(grid_column), "r"(grid_row), "r"(head), "r"(batch)
+                 "r"(inner), "r"(outer), "r"(head), "r"(batch)
                  : "memory");
 }
+
+// ---- tma_2d.cuh
+// Tiles of a 2-D grid, by maps with the axes (column, grid column, grid row, head, batch).
 
 /// Brings a tile into the L2 cache whose rows stand as `Order` says.
 template <class Tile, class Order>
 DEVICE void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
     UNROLL for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
-        tma_fetch_2d_ahead(map, panel * 64, position % Order::GRID_WIDTH, position / Order::GRID_WIDTH, head, batch);
+        tma_fetch_5d_ahead(map, panel * 64, position % Order::GRID_WIDTH, position / Order::GRID_WIDTH, head, batch);
 }
 
 /// Loads a tile of rows from `position` on, with zeros for what lies outside the tensor; `barrier` expects its bytes.
@@ -1245,8 +1249,8 @@ template <class Tile, class Order>
 DEVICE void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
                             int batch) {
     UNROLL for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
-        tma_load_2d(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position % Order::GRID_WIDTH,
-                       position / Order::GRID_WIDTH, head, batch);
+        tma_load_5d(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position % Order::GRID_WIDTH,
+                    position / Order::GRID_WIDTH, head, batch);
 }
 
 // ---- kv_in_rows.cuh

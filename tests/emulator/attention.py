@@ -29,7 +29,7 @@ from attncc.problem.arrays import array_facts
 from attncc.problem.facts import KERNEL_DTYPES
 from attncc.problem.inputs import merged
 from attncc.runtime.call.persistent import has_short_blocks
-from attncc.schedule.plan import KernelPlan
+from attncc.schedule.plan import FORWARD_PASSES, KernelPlan
 from tests.emulator import kernel
 from tests.emulator.sources import rendered, rendered_helper
 
@@ -150,8 +150,10 @@ def _forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     if facts_of(plan).persistent:
         width, q_columns, kv_columns = plan.tile_columns
         keys = box_rows(plan.block_kv, problem_of(plan, call)), width, kv_columns
-        boxes = ((call.q, 64, width, q_columns), (call.k, *keys), (call.v, *keys))
-        maps = b"".join(tensor_map(*box) for box in boxes)
+        queries = tensor_map(call.q, 64, width, q_columns)
+        if facts_of(plan).packs_heads:
+            queries = group_map(call.q, facts_of(plan).row_heads(problem_of(plan, call)))
+        maps = b"".join((queries, *(tensor_map(array, *keys) for array in (call.k, call.v))))
         ahead = transposed(plan, call, values, maps[-MAP_BYTES:])
         most, cluster = (4, 2) if call.paired else (THREAD_BLOCKS, 1)
         # Only the warp that loads waits for V transposed, in each block.
@@ -189,14 +191,31 @@ def tensor_map(array: Array, box_rows: int, width: int = 1, across: int = 1) -> 
 
     `width` is the grid's, `across` a box's. Two columns of 8 bits are one.
     """
-    seen = array if array.ndim == 4 else array[None]
-    seen = seen.view(np.uint16) if seen.itemsize == 1 else seen
-    (batch, heads, rows, size), strides = seen.shape, [stride // seen.itemsize for stride in seen.strides]
+    (batch, heads, rows, size), strides = _seen(array)
     grid_2d = (width, rows // width) if width > 1 else (rows, 1)
     down = box_rows // across if width > 1 else 1
     extents = (size, *grid_2d, heads, batch)
     steps = (strides[3], strides[2], strides[2] * width, strides[1], strides[0])
-    return struct.pack("<Q5q5q2i", array.ctypes.data, *extents, *steps, box_rows // down, down).ljust(MAP_BYTES, b"\0")
+    return _map(array, extents, steps, box_rows // down, down)
+
+
+def group_map(array: Array, group: int) -> bytes:
+    """The same of q where a tile has the rows of so many heads: (column, head of the group, query, group, batch)."""
+    (batch, heads, rows, size), strides = _seen(array)
+    extents = (size, group, rows, heads // group, batch)
+    steps = (strides[3], strides[1], strides[2], strides[1] * group, strides[0])
+    return _map(array, extents, steps, group, 64 // group)
+
+
+def _seen(array: Array) -> tuple[tuple[int, ...], list[int]]:
+    """Shape and strides of (batch, heads, rows, columns)."""
+    seen = array if array.ndim == 4 else array[None]
+    seen = seen.view(np.uint16) if seen.itemsize == 1 else seen
+    return seen.shape, [stride // seen.itemsize for stride in seen.strides]
+
+
+def _map(array: Array, extents: tuple[int, ...], steps: tuple[int, ...], across: int, down: int) -> bytes:
+    return struct.pack("<Q5q5q2i", array.ctypes.data, *extents, *steps, across, down).ljust(MAP_BYTES, b"\0")
 
 
 def problem_of(plan: KernelPlan, call: Call) -> Problem:
@@ -214,6 +233,7 @@ def sizes(plan: KernelPlan, call: Call) -> Values:
     return {
         **{name: getattr(problem, name) for name in names}, "splits": call.splits,
         "q_blocks": facts_of(plan).q_blocks(problem),
+        **(forward_facts(plan).heads_in_rows(problem) if plan.pass_name in FORWARD_PASSES else {}),
         "outer": 1 if problem.packed else call.batch,  # length of the batch axis
         "scale": _scale(plan) if call.scale is None else call.scale,
         **(page_fields(plan.block_kv, problem, len(call.k)) if plan.paged else {}),
@@ -329,4 +349,5 @@ def _list_words(plan: KernelPlan, call: Call, values: Values) -> int:
 def _blocks(plan: KernelPlan, values: Values) -> int:
     if plan.loop == "kv_outer":
         return int(values["batch"] * values["num_heads"])
-    return int(values["outer"] * values["num_heads"] * values["splits"] * values["q_blocks"])
+    heads = values["num_heads"] // values.get("row_heads", 1)
+    return int(values["outer"] * heads * values["splits"] * values["q_blocks"])

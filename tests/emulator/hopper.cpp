@@ -70,8 +70,9 @@ int count_named(int id, bool yes) {
 
 // -------------------------------------------------------------------- TMA
 
-/// What a test puts into a TensorMap: axes (column, grid column, grid row, head, batch), sizes and strides in units of 16
-/// bits. Where tiles are 1-D, rows are the grid columns of its only row.
+/// What a test puts into a TensorMap: axes (column, inner row, outer row, head, batch), sizes and strides in units of 16
+/// bits. The inner and the outer row are the column and the row of a grid, or a head of a group and a query. Where rows
+/// have one axis, that is the inner one.
 struct Map {
     const uint16_t* base;
     long long sizes[5], strides[5];
@@ -109,8 +110,8 @@ static Transfer box(unsigned target, const void* map_bytes, unsigned barrier, Co
     Transfer transfer = {target, barrier, std::vector<unsigned char>(rows * 128)};
     for (int row = 0; row < rows; ++row)
         for (int column = 0; column < 64; ++column) {
-            const long long at[5] = {first.column + column, first.grid_column + row % map.across,
-                                     first.grid_row + row / map.across, first.head, first.batch};
+            const long long at[5] = {first.column + column, first.inner + row % map.across,
+                                     first.outer + row / map.across, first.head, first.batch};
             long long offset = 0;
             bool inside = true;
             for (int axis = 0; axis < 5; ++axis) {

@@ -25,7 +25,7 @@ void enter_block(int rank);
 
 // -------------------------------------------------------------------- TMA
 
-struct Corner { int column, grid_column, grid_row, head, batch; };
+struct Corner { int column, inner, outer, head, batch; };
 void load_box(unsigned target, const void* map, unsigned barrier, Corner first);
 void load_box_for_all(unsigned target, const void* map, unsigned barrier, Corner first);
 void load_bytes(unsigned target, const void* source, int bytes, unsigned barrier);

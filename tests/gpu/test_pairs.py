@@ -59,7 +59,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
 @pytest.fixture(autouse=True)
 def _runs_forward_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where they leave most of the GPU idle."""
-    never = Crossings(split_keys=NEVER, uneven_split_keys=NEVER)
+    never = Crossings(split_keys=NEVER, uneven_split_keys=NEVER, combine_keys=NEVER)
     monkeypatch.setattr(loaded_kernels, "chip_of", lambda _, count: Chip(count, never))
 
 

@@ -7,13 +7,13 @@ import pytest
 from attncc.compiler import CompiledStore, load_specification
 from attncc.kernels.candidates import Candidates
 from attncc.runtime.store.store import Configuration
-from attncc.schedule.plan import OwnKernel
+from attncc.schedule.plan import SPLIT, OwnKernel
 from attncc.settle import Settled
 from tests.unit.package import made
 
 SPEC = "attn 1\nimport masks\nvariant mine { keep if causal() }\n"
 USUAL = Configuration("bf16", 128, 128)
-OWN = (OwnKernel(17), OwnKernel(one_block=True), OwnKernel(17, one_block=True))  # of sm_90a at this head dim
+OWN = (OwnKernel(17), OwnKernel(one_block=True), OwnKernel(17, one_block=True), SPLIT)  # of sm_90a at this head dim
 
 
 @pytest.fixture

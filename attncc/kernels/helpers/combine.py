@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...schedule.choice import MAX_SPLITS
 from ...schedule.plan import NARROW, KernelPlan
+from ...schedule.target import TARGETS
 from ..facts import Facts
 from ..parameters import ELEMENT_TYPES, Parameter, ints, ordered, pointers, strides
 from .helper import HelperKernel
@@ -27,7 +28,12 @@ def kernel(plan: KernelPlan) -> HelperKernel:
         parameters=parameters(dtype),
         threads=THREADS,
         shared_bytes=THREADS // 32 * (most + MAX_SPLITS) * _FLOAT_BYTES,
-        values={"dtype": dtype, "max_head_dim": most, "max_splits": MAX_SPLITS},
+        values={
+            "dtype": dtype,
+            "max_head_dim": most,
+            "max_splits": MAX_SPLITS,
+            "begins_early": TARGETS[plan.target].dependent_launch,
+        },
     )
 
 

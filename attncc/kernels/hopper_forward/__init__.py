@@ -11,6 +11,7 @@ from ..family import Asked, Family, Settings, Tiles, Where
 from ..helpers import append, combine, min_max_table, tile_lists, transposition
 from ..hopper.lacks import lacks
 from .facts import HopperForward
+from .splits import is_made
 
 
 class HopperForwardFamily(Family):
@@ -25,6 +26,9 @@ class HopperForwardFamily(Family):
         if loop != "q_outer":
             return f"`loop = {loop}`: its warps hold O in registers while they go over the keys"
         return None
+
+    def has_own_kernel(self, build: Build) -> bool:
+        return build.split and is_made(build)
 
     def facts(self, plan: KernelPlan) -> HopperForward:
         return HopperForward(plan)

@@ -5,12 +5,22 @@ Warpgroups of 64 rows of Q multiply; one more loads, takes work tiles, and where
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+from math import inf
+
+from ... import ir
 from ...problem import Problem
+from ...schedule.plan import SPLIT, OwnKernel
+from ..crossings import Chip
 from ..facts import ForwardFacts
 from ..hopper.panels import PANEL_BYTES, STEP_BYTES, WARPGROUP_ROWS, WARPGROUP_WARPS
+from ..live_tiles import reach, reach_is_guessed
 from ..pages import fits_boxes
+from ..parameters import Parameter, ints
 from ..products import Product
 from ..shared import Parts
+from .splits import SPLIT_ROWS, is_made, times
 
 # Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
 # in steps of 8, and needs more where loop bounds are read from inputs, or V is transposed and tiles have info,
@@ -25,6 +35,7 @@ _OTHER_REGISTERS, _LOW_PRESSURE_OTHER_REGISTERS = 96, 72
 _MOST_REGISTERS = 240
 # With which a producer that tests nothing does where accumulators take nearly all: with fewer, others get no more.
 _LEAST_REGISTERS = {1: 24, 2: 24, 3: 32, 4: 32}
+_SURE = 1.1  # times faster that the kernel with splits must seem to be: the times are a model's
 
 
 class HopperForward(ForwardFacts):
@@ -34,6 +45,119 @@ class HopperForward(ForwardFacts):
 
     def fits_pages(self, problem: Problem) -> bool:
         return fits_boxes(self.plan.block_kv, problem)
+
+    # ------------------------------------------------------------ calls of few blocks of queries
+
+    def own_kernels(self, problem: Problem, chip: Chip) -> tuple[OwnKernel, ...]:
+        alone, split = self._times(problem, chip)
+        return (SPLIT,) if _SURE * split < alone else ()
+
+    def least_time(self, problem: Problem, chip: Chip) -> float:
+        return min(self._times(problem, chip))
+
+    def _times(self, problem: Problem, chip: Chip) -> tuple[float, float]:
+        """Of a call by this kernel, and by the one that splits keys. Where inputs tell which keys a block sees, nobody
+        knows how many splits would pay, and there is none."""
+        plan = self.plan
+        if plan.may_split or plan.lengths is not None or not is_made(plan.build) or reach_is_guessed(plan):
+            return reach(plan, problem), inf
+        return times(plan, problem, chip)
+
+    @property
+    def calls(self) -> str:
+        if self.plan.split:
+            return f"those of few queries over many keys, and whose blocks of {SPLIT_ROWS} rows fill the GPU better"
+        return super().calls
+
+    @property
+    def packs_heads(self) -> bool:
+        """Where the mask is the same for all heads, so that they have the same tiles, and a row's maxima don't rise
+        with its head's slope."""
+        variant = self.plan.variant
+        if not self.plan.split or variant.dropout is not None or self.tile_lists:
+            return False
+        alike = "h" not in ir.reads(variant, *(keep.condition for keep in variant.keeps))
+        # Calls of built kernels without score lines needn't load what analyses these.
+        return alike and not (variant.scores and self.maxima_may_grow)
+
+    def row_heads(self, problem: Problem) -> int:
+        """As many heads of a group as make the fewest blocks: a warpgroup's rows are whole queries of these."""
+        if not self.packs_heads:
+            return 1
+        most = min(problem.group, WARPGROUP_ROWS)
+        return min(
+            (each for each in range(most, 0, -1) if problem.group % each == 0), key=partial(self._blocks, problem)
+        )
+
+    def _blocks(self, problem: Problem, row_heads: int) -> int:
+        """Of a key head and sequence, with the rows of so many query heads in each."""
+        return problem.group // row_heads * -(-problem.rows // self._block_queries(row_heads))
+
+    def _block_queries(self, row_heads: int) -> int:
+        return self.warpgroups * (WARPGROUP_ROWS // row_heads)
+
+    def block_rows(self, problem: Problem) -> tuple[int, int]:
+        """A block begins with a query where heads stand together."""
+        return (self._block_queries(self.row_heads(problem)), 1) if self.packs_heads else super().block_rows(problem)
+
+    def q_blocks(self, problem: Problem) -> int:
+        if not self.packs_heads:
+            return super().q_blocks(problem)
+        if problem.packed:  # as the kernel finds them: queries have as many rows as leave each sequence enough blocks
+            return problem.q_blocks(self.plan.block_q, self.rows_each(problem))
+        return -(-problem.q_len // self._block_queries(self.row_heads(problem)))
+
+    def rows_each(self, problem: Problem) -> int:
+        """Rows of a query, with its share of those that are none."""
+        return -(-WARPGROUP_ROWS // (WARPGROUP_ROWS // self.row_heads(problem)))
+
+    def heads_in_rows(self, problem: Problem) -> dict[str, int]:
+        """`QuerySlots` of group_queries.cuh, and for the planner."""
+        if not self.packs_heads:
+            return {}
+        heads = self.row_heads(problem)
+        inverse = -(-(2**16) // heads)
+        return {"row_heads": heads, "row_heads_inverse": inverse, "rows_each": self.rows_each(problem)}
+
+    @property
+    def query_rows(self) -> str:
+        return "group_queries" if self.packs_heads else super().query_rows
+
+    @property
+    def slot_query(self) -> str:
+        return "QuerySlots(params).query" if self.packs_heads else super().slot_query
+
+    @property
+    def grid_heads(self) -> str:
+        """How many heads the grid counts, and rows of each query, as the kernel says it."""
+        return "params.num_heads / params.row_heads, params.rows_each" if self.packs_heads else "params.num_heads, 1"
+
+    @property
+    def plan_head(self) -> str:
+        """The first query head of a planned block."""
+        return "plan.work.head * params.row_heads" if self.packs_heads else "plan.work.head"
+
+    @property
+    def query_bytes(self) -> str:
+        """What loads bring of a warpgroup's rows of Q."""
+        return "query_bytes<QTile>(params)" if self.packs_heads else "QTile::BYTES"
+
+    @property
+    def fetch_queries(self) -> str:
+        """The function that brings them into the L2 cache."""
+        return "fetch_queries_ahead" if self.packs_heads else "fetch_ordered_ahead"
+
+    @property
+    def load_queries(self) -> str:
+        """The function that loads them."""
+        return "load_queries" if self.packs_heads else "tma_load_panels"
+
+    def _parameters(self) -> Iterator[Parameter]:
+        yield from super()._parameters()
+        if self.packs_heads:
+            yield from ints("row_heads", "row_heads_inverse", "rows_each")
+
+    # ------------------------------------------------------------ the kernel
 
     @property
     def template(self) -> str:
@@ -178,11 +302,11 @@ class HopperForward(ForwardFacts):
 
     @property
     def shares_distances(self) -> bool:
-        return self.plan.grid_2d is None
+        return self.plan.grid_2d is None and not self.packs_heads
 
     @property
     def reads_key_lines(self) -> bool:
-        return self.plan.grid_2d is None and self.plan.rules.columns is None
+        return self.plan.grid_2d is None and self.plan.rules.columns is None and not self.packs_heads
 
     @property
     def normalizer(self) -> str:

@@ -137,7 +137,7 @@ def _packs(
     if results.out is not None:
         tiled.append(("out", OUT, results.out))
     for name, operand, facts in tiled:
-        unmapped = name in mapped and not mappable(facts, problem)
+        unmapped = name in mapped and not mappable(plan, name, facts, problem)
         columns = plan.stored_head_dim if name in ("q", "k") else plan.stored_value_head_dim
         aligned = name not in form.misaligned and Strides.of(facts, problem).aligned(DTYPE_BYTES[plan.dtype])
         if unmapped or not aligned or facts.shape[-1] != columns:

@@ -71,11 +71,12 @@ def head_swizzle(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) 
     `heads` is how many there are, those of all sequences of a dense batch. A power of two of groups, so that sections
     are mostly alike; at least one group, and one where blocks are alike, for then heavy ones needn't come first.
     """
+    group = problem.group // forward_facts(plan).row_heads(problem)  # of what the grid counts as heads
     if alike(plan, problem):
-        return min(problem.group, heads)
+        return min(group, heads)
     row_bytes = (plan.head_dim + plan.value_head_dim) * DTYPE_BYTES[plan.dtype]
     held = max(l2_bytes // max(reach(plan, problem) * row_bytes, 1), 1)
-    return min((1 << held.bit_length() - 1) * problem.group, heads)
+    return min((1 << held.bit_length() - 1) * group, heads)
 
 
 def key_head_swizzle(

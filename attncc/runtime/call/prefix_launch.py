@@ -30,7 +30,7 @@ def over_prefix(kernels: LoadedKernels, call: Call, problem: Problem) -> tuple[K
     q = _by_key_head(call.q, plan.stored_head_dim, seen)
     out = _by_key_head(call.q._replace(dtype=out_dtype(call.q.dtype)), plan.stored_value_head_dim, seen)
     k, v = (facts if problem.page is not None else _first_keys(facts, seen) for facts in (call.k, call.v))
-    if any(name in mapped(plan) and not mappable(facts, seen) for name, facts in (("k", k), ("v", v))):
+    if any(name in mapped(plan) and not mappable(plan, name, facts, seen) for name, facts in (("k", k), ("v", v))):
         return None
     found = Call(q, k, v, call.inputs, layout=call.layout, block_table=call.block_table, out=out)
     return plan, found, seen

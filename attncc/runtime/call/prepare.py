@@ -20,6 +20,7 @@ from ...kernels.live_tiles import most_tiles
 from ...kernels.pages import page_fields
 from ...kernels.registry import forward_facts
 from ...kernels.shared_prefix import LEAST_PARTS
+from ...kernels.splits import choose_splits
 from ...problem import ArrayFacts, Call, Problem
 from ...problem.facts import out_dtype
 from ...problem.strides import dense_like
@@ -36,7 +37,6 @@ from .overlap import Spans, spans_of
 from .persistent import alike, clusters, has_short_blocks, head_swizzle
 from .prefix_launch import over_prefix, set_rows, with_rows_copied
 from .repeated import EARLY, PAIRED
-from .splits import choose_splits
 from .steps import KernelStep, Launches, Step, StepBuilder
 from .strides import Strides, filled, result_like
 from .tensor_maps import OperandMap, mappable, mapped, operand_maps
@@ -130,7 +130,7 @@ def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call,
     def unfit(name: str, facts: ArrayFacts) -> bool:
         if facts.shape[-1] != columns[name]:
             return True
-        if name in mapped(plan) and not mappable(facts, problem):
+        if name in mapped(plan) and not mappable(plan, name, facts, problem):
             return True
         strides = Strides.of(facts, problem)
         if plan.paged and name in ("k", "v") and min(strides.batch, strides.row) < 0:
@@ -303,6 +303,7 @@ class _Preparation:
                 * self._splits
             )
             sizes |= {"q_blocks": self._facts.q_blocks(problem), "splits": self._splits, "head_swizzle": heads}
+            sizes |= self._facts.heads_in_rows(problem)
         self._main.set(sizes)
         if self._plan.paged:
             self._main.set(page_fields(self._plan.block_kv, problem, call.k.shape[0]))
@@ -389,7 +390,8 @@ class _Preparation:
         # A block takes a row at a time, or a row for each of its warps: one to spare has none.
         device = self._kernels.device
         grid = min(self._heads * problem.q_len, device.multiprocessors * function.resident_blocks)
-        return step.build(function, grid)
+        # Of other plans packages may hold a combine kernel that doesn't wait: of those that were built before.
+        return step.build(function, grid, *([EARLY] if self._plan.split else []))
 
 
 def warps_grid(items: int, function: Function, device: Device) -> int:

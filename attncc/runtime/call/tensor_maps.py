@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...kernels.hopper.panels import PANEL_COLUMNS, WARPGROUP_ROWS
 from ...kernels.pages import box_rows
@@ -46,11 +46,17 @@ def operand_maps(
     operand without rows: as it may have no address, its map is made at that of q."""
     _, q_columns, kv_columns = plan.tile_columns
     keys = box_rows(plan.block_kv, problem), kv_columns
-    boxes = {Q: (WARPGROUP_ROWS, q_columns), K: keys, V: keys}
+    found = facts_of(plan)
+
+    def box(operand: int, facts: ArrayFacts) -> TensorBox:
+        if operand == Q and found.packs_heads:
+            return _group_box(plan, facts, problem, found.row_heads(problem))
+        return _box(plan, facts, problem, *((WARPGROUP_ROWS, q_columns) if operand == Q else keys))
+
     return tuple(
-        OperandMap(operand if _extents(facts, problem)[2] else Q, _box(plan, facts, problem, *boxes[operand]))
+        OperandMap(operand if _extents(facts, problem)[2] else Q, box(operand, facts))
         for name, operand, facts in (("q", Q, q), ("k", K, k), ("v", V, v))
-        if name in mapped(plan)
+        if name in found.mapped
     )
 
 
@@ -73,14 +79,17 @@ def mapped(plan: KernelPlan) -> tuple[str, ...]:
     return facts_of(plan).mapped
 
 
-def mappable(facts: ArrayFacts, problem: Problem) -> bool:
-    """Whether a map can describe the array: rows follow each other upwards, and no axis goes downwards.
+def mappable(plan: KernelPlan, name: str, facts: ArrayFacts, problem: Problem) -> bool:
+    """Whether a map can describe the operand of this name: rows follow each other upwards, and no axis goes downwards.
 
-    Heads or sequences that share memory (stride 0) are one entry to the map, and the kernel asks for entry 0.
+    Heads or sequences that share memory (stride 0) are one entry to the map, and the kernel asks for entry 0. Heads of
+    a group that stand together in a tile must be apart.
     """
     strides = Strides.of(facts, problem)
     rows_ascend = strides.row > 0 or _extents(facts, problem)[2] <= 1
-    return rows_ascend and strides.head >= 0 and strides.batch >= 0
+    together = name == "q" and facts_of(plan).packs_heads and facts_of(plan).row_heads(problem) > 1
+    heads_ascend = strides.head > 0 if together else strides.head >= 0
+    return rows_ascend and heads_ascend and strides.batch >= 0
 
 
 def _extents(facts: ArrayFacts, problem: Problem) -> tuple[int, int, int]:
@@ -95,7 +104,6 @@ def _box(plan: KernelPlan, facts: ArrayFacts, problem: Problem, rows: int, colum
 
     A load brings 64 columns (of 8 bits 128) of `rows` rows: a panel of a tile; a 2-D tile is `columns` wide.
     """
-    element_bytes = plan.element_bytes
     strides, (batch, heads, length) = Strides.of(facts, problem), _extents(facts, problem)
     width = 1 if plan.grid_2d is None else plan.grid_2d.width
     grid_2d = () if plan.grid_2d is None else ((width, strides.row, columns),)
@@ -105,6 +113,24 @@ def _box(plan: KernelPlan, facts: ArrayFacts, problem: Problem, rows: int, colum
         (heads, strides.head, 1),
         (batch, strides.batch, 1),
     )
+    return _box_of(plan, facts, axes)
+
+
+def _group_box(plan: KernelPlan, facts: ArrayFacts, problem: Problem, group: int) -> TensorBox:
+    """Of q where a tile has the rows of `group` heads: axes (column, head of the group, query, group, batch)."""
+    strides, (batch, heads, length) = Strides.of(facts, problem), _extents(facts, problem)
+    axes = (
+        (group, strides.head, group),
+        (length, strides.row, WARPGROUP_ROWS // group),
+        (heads // group, strides.head * group, 1),
+        (batch, strides.batch, 1),
+    )
+    return _box_of(plan, facts, axes)
+
+
+def _box_of(plan: KernelPlan, facts: ArrayFacts, axes: Sequence[tuple[int, int, int]]) -> TensorBox:
+    """`axes` behind the columns: entries, the stride in elements, and how many a load brings."""
+    element_bytes = plan.element_bytes
     return TensorBox(
         _DATA_TYPES[plan.dtype],
         (facts.shape[-1] * element_bytes // UNIT_BYTES, *(size if stride else 1 for size, stride, _ in axes)),

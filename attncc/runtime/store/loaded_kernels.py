@@ -13,7 +13,7 @@ from ...kernels.registry import facts_of
 from ...kernels.serving import backward_plan_for, plan_for
 from ...problem import Problem
 from ...problem.refusal import refused
-from ...schedule.plan import KernelPlan, OwnKernel
+from ...schedule.plan import SPLIT, KernelPlan, OwnKernel
 from ..call.persistent import own_backward_kernels
 from ..call.steps import ParamsLayout
 from ..cuda.counters import Counters
@@ -50,10 +50,10 @@ class LoadedKernels:
             raise AttnccError(_no_target(store.variant.name, available, device, configuration))
         self.driver = driver
         self.device = device
-        if crossings is None:
-            self.chip = chip_of(device.name, device.multiprocessors)
-        else:
-            self.chip = Chip(device.multiprocessors, crossings)
+        found = chip_of(device.name, device.multiprocessors)
+        chip = found if crossings is None else Chip(device.multiprocessors, crossings)
+        has_splits = target in store.targets(configuration._replace(**SPLIT._asdict()))
+        self.chip = chip if has_splits else chip.without_splits()
         self.target = target
         self.plans = store.backward_plans(configuration, target) if backward else store.plans(configuration, target)
         self._functions: dict[str, Function] = {}
@@ -109,8 +109,8 @@ class KernelLoader:
         self._loaded: dict[tuple[Configuration, int], LoadedKernels] = {}
 
     def serving(self, configuration: Configuration, ordinal: int, problem: Problem) -> LoadedKernels:
-        """What runs a forward call of these sizes: of some decode calls a kernel of their own, where there is one. The
-        first of these compiles and loads it. AttnccError as `of`."""
+        """What runs a forward call of these sizes: of some calls a kernel of their own, where there is one. The first
+        of these compiles and loads it. AttnccError as `of`."""
         kernels = self.of(configuration, ordinal)
         return self._own(configuration, kernels, kernels.own_kernels(problem))
 

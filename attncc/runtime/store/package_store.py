@@ -30,7 +30,7 @@ CODE_SUFFIX = ".cubin"
 _DIMS = r"_d(?P<head_dim>\d+)(x(?P<value>\d+))?"
 _CONFIGURATION = (
     rf"(?P<dtype>([a-z]+\d+)+){_DIMS}(_kv_(?P<kv>[a-z0-9]+))?(?P<paged>_paged)?(?P<prefix>_prefix)?"
-    r"(_rows(?P<rows>\d+))?(?P<one_block>_one_block)?(?P<unclustered>_unclustered)?(_k(?P<lengths>\d+to\d+))?_(?P<target>sm_\d+a?)"
+    r"(_rows(?P<rows>\d+))?(?P<one_block>_one_block)?(?P<split>_split)?(?P<unclustered>_unclustered)?(_k(?P<lengths>\d+to\d+))?_(?P<target>sm_\d+a?)"
 )
 _FORWARD = re.compile(rf"(?P<variant>\w+)_forward_{_CONFIGURATION}")
 
@@ -47,7 +47,8 @@ class PackageStore:
             head_dim = int(found["head_dim"])
             paged, prefixed = bool(found["paged"]), bool(found["prefix"])
             dims = head_dim, int(found["value"] or head_dim)
-            own = OwnKernel(int(found["rows"] or 0), bool(found["one_block"]), bool(found["unclustered"]))
+            flags = (bool(found[name]) for name in ("one_block", "split", "unclustered"))
+            own = OwnKernel(int(found["rows"] or 0), *flags)
             configuration = Configuration(found["dtype"], *dims, paged, found["kv"], prefixed, **own._asdict())
             key = configuration, found["target"], found["pass"]
             if found["lengths"] is None:

@@ -23,6 +23,7 @@ class Configuration(NamedTuple):
     prefixed: bool = False  # sequences share a prefix (`shared_prefix=`)
     least_rows: int = 0  # of decode calls that have a kernel of their own (`OwnKernel`)
     one_block: bool = False  # the same
+    split: bool = False  # of forward calls that have one
     unclustered: bool = False  # of backward calls that have one
 
     @property
@@ -32,8 +33,8 @@ class Configuration(NamedTuple):
 
     @property
     def own_kernel(self) -> bool:
-        """Whether it is for some decode calls alone, or some backward ones."""
-        return self.least_rows > 0 or self.one_block or self.unclustered
+        """Whether it is for some calls of its pass alone."""
+        return self.least_rows > 0 or self.one_block or self.split or self.unclustered
 
     @property
     def name(self) -> str:

@@ -9,25 +9,67 @@ import pytest
 from attncc.compiler import load_specification
 from attncc.kernels.crossings import NEVER, Chip, Crossings
 from attncc.kernels.registry import facts_of, forward_facts
-from attncc.kernels.serving import plan_for
 from attncc.problem import Problem
 from attncc.resources import folder
 from attncc.runtime.store.store import Configuration
 
 
-def passes(problem: Problem, crossings: Crossings, dims: tuple[int, int] = (128, 128), spec: str = "full") -> str:
+def forms(problem: Problem, crossings: Crossings, dims: tuple[int, int] = (128, 128), spec: str = "full") -> str:
+    """The pass that runs a call; `split` of the kernel that splits keys."""
     specification = load_specification(folder("specs") / f"{spec}.attn", None, {})[0]
-    plans = specification.plans(Configuration("bf16", *dims), "sm_90a")
-    return plan_for(plans, problem, Chip(132, crossings)).pass_name
+    plan = specification.runs(Configuration("bf16", *dims), "sm_90a", problem, Chip(132, crossings))
+    return "split" if plan.split else plan.pass_name
+
+
+def passes(problem: Problem, crossings: Crossings, dims: tuple[int, int] = (128, 128), spec: str = "full") -> str:
+    """The same without that kernel."""
+    return forms(problem, crossings._replace(combine_keys=NEVER), dims, spec)
 
 
 def test_forward_or_decode() -> None:
-    """Half of the multiprocessors have a block of rows."""
+    """Half of the multiprocessors have a block of rows; two warpgroups of three take 1.1 times as long over a key as
+    those of a full block of 128 rows."""
     problem = Problem(1, 33, 33, 128, 1000, 128, 128)
-    assert passes(problem, Crossings(split_keys=500, row_block_cost=1)) == "decode"
-    assert passes(problem, Crossings(split_keys=501, row_block_cost=1)) == "forward"
-    assert passes(problem, Crossings(split_keys=500, row_block_cost=1.05)) == "forward"
-    assert passes(problem, Crossings(split_keys=500, row_block_cost=1, uneven_split_keys=NEVER)) == "decode"
+    assert passes(problem, Crossings(split_keys=600, row_block_cost=1)) == "decode"
+    assert passes(problem, Crossings(split_keys=630, row_block_cost=1)) == "forward"
+    assert passes(problem, Crossings(split_keys=600, row_block_cost=1.1)) == "forward"
+    assert passes(problem, Crossings(split_keys=600, row_block_cost=1, uneven_split_keys=NEVER)) == "decode"
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "q_len", "kv_len", "wanted"),
+    [
+        (32, 8, 16, 32768, "decode"),  # rows for one of its blocks
+        (32, 8, 17, 4096, "decode"),
+        (32, 8, 17, 32768, "split"),
+        (32, 8, 60, 8192, "split"),
+        (28, 4, 64, 16384, "split"),
+        (8, 8, 128, 1536, "decode"),
+        (8, 8, 512, 512, "forward"),
+        (32, 8, 512, 8192, "split"),  # a wave of 128 rows, of larger blocks too
+        (32, 8, 4096, 16384, "forward"),
+    ],
+)
+def test_chunks_behind_a_cache(heads: int, kv_heads: int, q_len: int, kv_len: int, wanted: str) -> None:
+    """As an H200 has timed them (docs/notebook/2026-11-tune.md)."""
+    assert forms(Problem(1, heads, kv_heads, q_len, kv_len, 128, 128), Crossings(), spec="causal") == wanted
+
+
+@pytest.mark.parametrize(
+    ("heads", "length", "head_dim", "spec", "wanted"),
+    [
+        (16, 1024, 128, "full", "split"),  # a wave, of 192 rows too, which takes longer
+        (32, 2048, 128, "full", "forward"),  # four waves, of 192 rows three
+        (16, 2048, 64, "full", "forward"),  # two waves, of 256 rows one
+        (16, 2048, 64, "causal", "split"),
+        (4, 4096, 128, "causal", "split"),
+        (16, 2048, 256, "full", "forward"),  # whose blocks have 128 rows
+    ],
+)
+def test_blocks_that_fill_the_gpu(heads: int, length: int, head_dim: int, spec: str, wanted: str) -> None:
+    """Without a split, by blocks of 128 rows."""
+    dims = head_dim, head_dim
+    assert forms(Problem(1, heads, heads, length, length, *dims), Crossings(), dims, spec) == wanted
 
 
 @pytest.mark.parametrize(
@@ -44,9 +86,9 @@ def test_forward_or_decode_under_a_mask() -> None:
     problem = Problem(1, 33, 33, 128, 4000, 128, 128)
     points = Crossings(split_keys=500, uneven_split_keys=NEVER, row_block_cost=1)
     assert passes(problem, points, spec="causal") == "decode"
-    assert passes(problem, points._replace(split_keys=2001), spec="causal") == "forward"
+    assert passes(problem, points._replace(split_keys=2500), spec="causal") == "forward"
     assert passes(problem, points, spec="sliding_window") == "decode"
-    assert passes(problem, points._replace(split_keys=700), spec="sliding_window") == "forward"
+    assert passes(problem, points._replace(split_keys=760), spec="sliding_window") == "forward"
     assert passes(problem, points._replace(split_keys=1, uneven_split_keys=1), spec="documents") == "forward"
 
 

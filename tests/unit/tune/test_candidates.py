@@ -128,10 +128,11 @@ def test_calls_run_the_kernel_that_is_tuned(pass_name: str) -> None:
     assert changed.passes[-1] in (pass_name, "forward")
 
 
-def test_a_schedule_for_decode_takes_calls_of_many_rows_too() -> None:
+def test_a_schedule_takes_calls_from_own_kernels_too() -> None:
     """From kernels of their own, which there are on sm_90a as long as no schedule sets anything."""
     assert tuned(VARIANT, "sm_90a", "decode", dim=64).has_own_kernels
-    assert not tuned(VARIANT, "sm_90a", "forward", dim=64).has_own_kernels
+    assert tuned(VARIANT, "sm_90a", "forward", dim=64).has_own_kernels
+    assert not tuned(VARIANT, "sm_90a", "forward", dtype="e4m3", dim=64).has_own_kernels
     assert not tuned(VARIANT, "sm_80", "decode", dim=64).has_own_kernels
     settled = VARIANT + "\nschedule own for mine decode on sm_90a { stages = 2 }\n"
     assert not tuned(settled, "sm_90a", "decode", dim=64).has_own_kernels

@@ -12,7 +12,7 @@ from attncc.compiler import load_specification
 from attncc.kernels import legality
 from attncc.kernels.registry import facts_of, forward_facts, has_own_kernel
 from attncc.runtime.store.store import Configuration
-from attncc.schedule.plan import LEAST_ROWS, OWN_KERNELS, Build, KernelPlan
+from attncc.schedule.plan import DECODE_KERNELS, LEAST_ROWS, Build, KernelPlan
 from attncc.schedule.plan_json import from_json, to_json
 from attncc.schedule.target import TARGETS
 
@@ -49,7 +49,7 @@ def test_the_kernel(asked: dict[str, Any], tile: str, blocks: int) -> None:
 
 def test_keys_are_read_once() -> None:
     """Not with one thread block a multiprocessor. All numbers of rows have one kernel, so none is for 33 and more."""
-    once = {own: facts_of(plan).reads_once for own in OWN_KERNELS for plan in plans(**own._asdict())[:1]}  # type: ignore[attr-defined]
+    once = {own: facts_of(plan).reads_once for own in DECODE_KERNELS for plan in plans(**own._asdict())[:1]}  # type: ignore[attr-defined]
     assert [(own.least_rows, own.one_block, known) for own, known in once.items()] == [
         (MANY, False, True), (0, True, True), (MANY, True, False)
     ]  # fmt: skip
@@ -79,10 +79,10 @@ def test_caches_of_8_bits_have_those_of_mma() -> None:
 
 def test_other_targets_have_those_of_mma() -> None:
     dims = ("bf16", 128, 128)
-    builds = [Build("decode", "sm_90", *dims, **own._asdict()) for own in OWN_KERNELS]
+    builds = [Build("decode", "sm_90", *dims, **own._asdict()) for own in DECODE_KERNELS]
     found = {(build.least_rows, build.one_block) for build in builds if has_own_kernel(build)}
     assert found == {(MANY, False), (MORE, False), (0, True)}
-    assert not any(has_own_kernel(Build("decode", "sm_100", *dims, **own._asdict())) for own in OWN_KERNELS)
+    assert not any(has_own_kernel(Build("decode", "sm_100", *dims, **own._asdict())) for own in DECODE_KERNELS)
 
 
 def test_wgmma_reads_copies_behind_a_fence() -> None:

@@ -115,7 +115,7 @@ def test_of_pages(bench: MakeBench) -> None:
     assert check_launches(made, forward, decode)[-1]
 
 
-@pytest.mark.parametrize(("q_len", "dims"), [(300, (64, 64)), (1, (512, 512)), (40, (576, 512))])
+@pytest.mark.parametrize(("q_len", "dims"), [(3000, (64, 64)), (1, (512, 512)), (40, (576, 512))])
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_other_families_wait_for_the_kernel_ahead(
     bench: MakeBench, target: str, q_len: int, dims: tuple[int, int]
@@ -126,6 +126,19 @@ def test_other_families_wait_for_the_kernel_ahead(
     call(made, both[0], q_len)
     assert not any(check_launches(made, *both))
     assert all(LET_BEGIN not in text(launch.kernel, both) for launch in made.cuda.launches)
+
+
+def test_combines_of_the_kernel_that_splits_keys(bench: MakeBench) -> None:
+    """They begin when all blocks of that have begun, and wait for it."""
+    forward, split = first("forward", "sm_90a"), first("forward", "sm_90a", split=True)
+    made = bench(forward, split)
+    keys = array(1, KV_HEADS, 8192, 64)
+    made.kernel(array(1, HEADS, 60, 64), keys, keys)
+    assert check_launches(made, split) == [False, True]
+    kernel, combine = (text(launch.kernel, (split,)) for launch in made.cuda.launches)
+    assert kernel.count(LET_BEGIN) == 1 and WAIT not in kernel
+    assert combine.count(WAIT) == 1 and LET_BEGIN not in combine
+    assert LET_BEGIN not in render(forward).text
 
 
 @pytest.mark.parametrize("shape", [(0, HEADS, 1), (2, HEADS, 0)])

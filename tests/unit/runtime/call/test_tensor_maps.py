@@ -15,6 +15,7 @@ from attncc.problem import Problem
 from attncc.runtime.call.persistent import PAIRED_ROWS, clusters, head_swizzle, key_head_swizzle
 from attncc.schedule.plan import Build
 from attncc.schedule.plan_json import to_json
+from attncc.schedule.target import TARGETS
 from tests import plans
 from tests.unit.runtime.conftest import Bench, MakeBench
 from tests.unit.runtime.fakes import CONTEXT, FakeArray
@@ -50,6 +51,52 @@ def test_maps_of_a_dense_call(bench: MakeBench) -> None:
         "box": (64, BLOCK_KV, 1, 1),
     }  # fmt: skip
     assert of_v == {**of_k, "base": v.pointer}
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_kernels_without_maps(bench: MakeBench, dtype: str, target: str) -> None:
+    """Have none, whatever the type: maps know no fp32."""
+    plan = make_candidates(plans.CAUSAL, Build("forward", target, dtype, D, D)).first
+    made = bench(plan, capability=TARGETS[target].capability)
+    name = {"fp32": "float32", "bf16": "bfloat16"}[dtype]
+    q, k = FakeArray((2, 6, 45, D), name), FakeArray((2, 3, 70, D), name)
+    made.kernel(q, k, k)
+    assert len(maps_of_last(made)) == (2 if (dtype, target) == ("bf16", "sm_90") else 0)
+
+
+def splits(bench: MakeBench) -> Bench:
+    """With the kernel that splits keys, whose blocks have the rows of all heads of a group."""
+    forward, split = (
+        make_candidates(plans.CAUSAL, Build("forward", "sm_90a", "bf16", D, D, **own)).first
+        for own in ({}, {"split": True})
+    )
+    return bench(forward, split)
+
+
+@pytest.mark.parametrize(("group", "queries"), [(4, 16), (7, 9)])
+def test_rows_of_all_heads_of_a_group(bench: MakeBench, group: int, queries: int) -> None:
+    """Of so many queries as a warpgroup has whole: (column, head of the group, query, group, batch)."""
+    made, k = splits(bench), array(3, 2, 8192, D)
+    q = array(3, 2 * group, 60, D)
+    made.kernel(q, k, k)
+    launch = next(item for item in made.cuda.launches if "_split_" in item.kernel)
+    of_q = made.cuda.maps[launch.maps[0]]
+    assert of_q == {
+        "dtype": 9, "base": q.pointer, "sizes": (D, group, 60, 2, 3),
+        "strides": (60 * ROW, ROW, 60 * group * ROW, 120 * group * ROW), "box": (64, group, queries, 1, 1),
+    }  # fmt: skip
+    assert launch.params["row_heads"] == group and launch.params["q_blocks"] == -(-60 // (2 * queries))
+
+
+def test_heads_that_share_memory_are_copied_to_stand_together(bench: MakeBench) -> None:
+    made, k = splits(bench), array(1, 2, 8192, D)
+    q = array(1, 8, 60, D, strides=(60 * D, 0, D, 1))
+    made.kernel(q, k, k)
+    launch = next(item for item in made.cuda.launches if "_split_" in item.kernel)
+    assert made.cuda.maps[launch.maps[0]]["base"] != q.pointer
+    made.kernel(array(1, 8, 8192, D, strides=(8192 * D, 0, D, 1)), k, k)  # one head for each block
+    assert "_split_" not in made.cuda.launches[-1].kernel and maps_of_last(made)[0]["sizes"][2] == 1
 
 
 def test_layout_bshd_and_packed_batches(bench: MakeBench) -> None:

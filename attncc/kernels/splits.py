@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...schedule.choice import MAX_SPLITS
+from ..schedule.choice import MAX_SPLITS
 
 _WAVES = 4  # counts that just fill so many waves, or fewer
 _TILE_START = 1  # what a block costs before and after its tiles, in tiles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attncc.runtime.call.splits import MAX_SPLITS, choose_splits
+from attncc.kernels.splits import MAX_SPLITS, choose_splits
 
 CAPACITY = 264
 
