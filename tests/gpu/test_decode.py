@@ -96,20 +96,12 @@ def test_decode(case: Case, device: Device, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_graphs_of_split_calls_replay_with_new_contents() -> None:
     """Two calls in one graph, whose workspaces are the graph's own."""
+    from tests.gpu.repeats import check_graph
+
     kernel: Any = attncc.compile(folder("specs") / "causal.attn", dtype="bf16", head_dim=128)
     q = torch.randn(2, 32, 1, 128, device="cuda").bfloat16()
     k, v = (torch.randn(2, 8, 9000, 128, device="cuda").bfloat16() for _ in range(2))
-    kernel(q, k, v)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        first = kernel(q, k, v)
-        second = kernel(first, k, v)
-    for array in (q, k, v):
-        array.copy_(torch.randn_like(array))
-    graph.replay()
-    expected = kernel(q, k, v)
-    assert torch.equal(first, expected) and torch.equal(second, kernel(expected, k, v))
+    check_graph(kernel, q, k, v)
 
 
 @pytest.mark.parametrize("kv_len", [0, 1, 31, 33])
@@ -225,6 +217,8 @@ def test_streams_count_for_themselves(causal: Any) -> None:
 def test_rows_are_merged_in_pieces(group: int, q_len: int) -> None:
     """Parts of an item on nearly all multiprocessors: thread blocks wait for each other, launches of several streams at
     once don't, and the bits stay."""
+    from tests.gpu.repeats import check_streams
+
     kernel: Any = attncc.compile(folder("specs") / "causal.attn", dtype="bf16", head_dim=128)
     generator = torch.Generator("cuda").manual_seed(group)
     calls = [
@@ -239,16 +233,7 @@ def test_rows_are_merged_in_pieces(group: int, q_len: int) -> None:
     q, k, v = (x.double() for x in calls[-1])
     exact = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=kept, enable_gqa=True)
     torch.testing.assert_close(expected[-1][0].double(), exact, rtol=2e-2, atol=2e-3)
-    streams = [torch.cuda.Stream() for _ in calls]
-    torch.cuda.synchronize()
-    for _ in range(50):
-        found = []
-        for stream, call in zip(streams, calls, strict=True):
-            with torch.cuda.stream(stream):
-                found.append(kernel(*call, return_lse=True))
-        torch.cuda.synchronize()
-        for one, other in zip(found, expected, strict=True):
-            assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    check_streams(kernel, calls)
 
 
 @pytest.mark.parametrize("page", [None, 16, 64])

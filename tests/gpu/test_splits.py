@@ -8,12 +8,14 @@ import pytest
 
 import attncc
 from attncc.compiler import CompiledStore, load_specification
+from attncc.kernels import kernel_names
 from attncc.kernels.crossings import NEVER, Crossings
 from attncc.resources import folder
 from attncc.runtime.call import prepare as preparation
 from attncc.runtime.kernel import Kernel
 from attncc.runtime.store.loaded_kernels import KernelLoader
 from attncc.runtime.store.store import Configuration
+from attncc.schedule.plan import KernelPlan
 from tests.devices import cuda
 from tests.gpu.accuracy import check_forward
 from tests.gpu.cases import Case
@@ -74,18 +76,29 @@ CASES = (
 )
 
 
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the kernels of calls that are prepared."""
+    names: list[str] = []
+    made = kernel_names.kernel_name
+
+    def noted(plan: KernelPlan) -> str:
+        names.append(made(plan))
+        return names[-1]
+
+    monkeypatch.setattr(preparation, "kernel_name", noted)
+    return names
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_splits(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splits(case: Case, launched: list[str]) -> None:
     """Within the accuracy rule, by the kernel with splits, twice the same bits."""
     from tests.gpu.calls import call
 
-    run: list[str] = []
-    made = preparation.kernel_name
-    monkeypatch.setattr(preparation, "kernel_name", lambda plan: run.append(made(plan)) or made(plan))
     text = case.source("sm_90a").partition("\nschedule ")[0] + "\n"
     kernel = kernel_of(text, case.dtype, *case.head_dims)
     out, lse, arguments = call(case, kernel, "sm_90a")
-    assert run and all("_split_" in name for name in run)
+    assert launched and all("_split_" in name for name in launched)
     check_forward(out, lse, arguments, case.dtype)
     assert torch.equal(out, call(case, kernel, "sm_90a")[0])
 
@@ -96,31 +109,24 @@ def causal() -> Any:
 
 def test_graphs_of_split_calls_replay_with_new_contents() -> None:
     """Two calls in one graph, whose workspaces are the graph's own."""
+    from tests.gpu.repeats import check_graph
+
     kernel, generator = causal(), torch.Generator("cuda").manual_seed(1)
     q, k, v = (
         torch.randn(1, heads, rows, 128, generator=generator, device="cuda").bfloat16()
         for heads, rows in ((32, 60), (8, 9000), (8, 9000))
     )
-    kernel(q, k, v)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        first = kernel(q, k, v)
-        second = kernel(first, k, v)
-    for array in (q, k, v):
-        array.copy_(torch.randn_like(array))
-    graph.replay()
-    expected = kernel(q, k, v)
-    assert torch.equal(first, expected) and torch.equal(second, kernel(expected, k, v))
+    check_graph(kernel, q, k, v)
 
 
 @pytest.mark.parametrize("page", [16, 64, 256])
-def test_caches_and_pages(page: int) -> None:
-    """As many keys as each sequence has, behind which NaN stands; one graph serves other lengths."""
+def test_caches_and_pages(page: int, launched: list[str]) -> None:
+    """As many keys as each sequence has, behind which NaN stands."""
     kernel, lengths = causal(), [1024, 300, 60, 777]
     cache = Cache(lengths, "bf16", 128, page)
     q = torch.randn(4, 8, 60, 128, generator=torch.Generator("cuda").manual_seed(2), device="cuda").bfloat16()
     dense, paged = kernel(q, **cache.contiguous()), kernel(q, **cache.paged())
+    assert all("_split_" in name for name in launched)
     for b, length in enumerate(lengths):
         keys, values = (item[b : b + 1, :, :length].double() for item in cache.dense)
         kept = torch.ones(60, length, dtype=torch.bool, device="cuda").tril(length - 60)
@@ -132,7 +138,8 @@ def test_caches_and_pages(page: int) -> None:
 
 
 def test_streams_share_nothing() -> None:
-    """Calls on several streams at once give the bits of each alone."""
+    from tests.gpu.repeats import check_streams
+
     kernel, generator = causal(), torch.Generator("cuda").manual_seed(3)
     calls = [
         tuple(
@@ -141,30 +148,16 @@ def test_streams_share_nothing() -> None:
         )
         for q_len, kv_len in ((60, 8192), (128, 4000), (256, 16_384), (17, 20_001))
     ]
-    expected = [kernel(*call, return_lse=True) for call in calls]
-    streams = [torch.cuda.Stream() for _ in calls]
-    torch.cuda.synchronize()
-    for _ in range(50):
-        found = []
-        for stream, call in zip(streams, calls, strict=True):
-            with torch.cuda.stream(stream):
-                found.append(kernel(*call, return_lse=True))
-        torch.cuda.synchronize()
-        for one, other in zip(found, expected, strict=True):
-            assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    check_streams(kernel, calls)
 
 
-def test_a_user_gets_it() -> None:
+def test_a_user_gets_it(launched: list[str]) -> None:
     """With the points of this GPU: chunks of queries over many keys, and not over few."""
     kernel: Any = attncc.compile(folder("specs") / "causal.attn", dtype="bf16", head_dim=128)
-    names: list[str] = []
-    made = preparation.kernel_name
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparation, "kernel_name", lambda plan: names.append(made(plan)) or made(plan))
-        for q_len, kv_len in ((256, 32_768), (300, 300)):
-            q, k, v = (
-                torch.randn(1, heads, rows, 128, device="cuda").bfloat16()
-                for heads, rows in ((32, q_len), (8, kv_len), (8, kv_len))
-            )
-            kernel(q, k, v)
-    assert "_split_" in names[0] and "_split_" not in names[-1]
+    for q_len, kv_len in ((256, 32_768), (300, 300)):
+        q, k, v = (
+            torch.randn(1, heads, rows, 128, device="cuda").bfloat16()
+            for heads, rows in ((32, q_len), (8, kv_len), (8, kv_len))
+        )
+        kernel(q, k, v)
+    assert "_split_" in launched[0] and "_split_" not in launched[-1]
