@@ -35,7 +35,9 @@ _OTHER_REGISTERS, _LOW_PRESSURE_OTHER_REGISTERS = 96, 72
 _MOST_REGISTERS = 240
 # With which a producer that tests nothing does where accumulators take nearly all: with fewer, others get no more.
 _LEAST_REGISTERS = {1: 24, 2: 24, 3: 32, 4: 32}
-_SURE = 1.1  # times faster that the kernel with splits must seem to be: the times are a model's
+# How many times faster the kernel with splits must seem to be. It has to be compiled and loaded, and calls that the
+# model took to be 1.1 to 1.16 times faster were 0.99 to 1.04 times so (docs/notebook/2026-11-tune.md).
+_SURE = 1.1
 
 
 class HopperForward(ForwardFacts):
@@ -71,8 +73,8 @@ class HopperForward(ForwardFacts):
 
     @property
     def packs_heads(self) -> bool:
-        """Where the mask is the same for all heads, so that they have the same tiles, and a row's maxima don't rise
-        with its head's slope."""
+        """Packed GQA. Where the mask is the same for all heads, so that they have the same tiles, and a row's maxima
+        don't rise with its head's slope."""
         variant = self.plan.variant
         if not self.plan.split or variant.dropout is not None or self.tile_lists:
             return False

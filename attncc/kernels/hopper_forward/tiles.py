@@ -91,7 +91,8 @@ def tiles(settings: Settings, build: Build) -> Tiles:
 
 
 # Of kernels that split keys, before those of the table with few rows: they go over many keys, of which large tiles take
-# fewer instructions each. 1 to 6 % of calls over 8,192 keys and more.
+# fewer instructions each. Causal, 256 x 32k and 512 x 16k take 11 to 13 % less time than with 128 x 64, and
+# 60 x 8k 3 % more.
 _OF_SPLITS = {(64, 64): HopperTiles(128, 128, 3)}
 
 
