@@ -25,9 +25,9 @@ import torch
 import attncc
 from attncc.schedule.schedule import Schedule
 
-from .decode import CASES, HEAD_DIM, Case, _target, graph_of
+from .decode import CASES, HEAD_DIM, Case, _target
 from .forward import SPECS, names
-from .measure import RESULTS, check, compare, record, table
+from .measure import RESULTS, check, compare, graph_of, record, table
 
 TORCH_DTYPES = {"bf16": torch.bfloat16, "e4m3": torch.float8_e4m3fn, "int8": torch.int8}
 LARGEST = {"e4m3": 448.0, "int8": 127.0}

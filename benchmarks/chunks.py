@@ -28,10 +28,9 @@ from attncc.runtime.kernel import Kernel
 from attncc.runtime.store.loaded_kernels import KernelLoader
 from attncc.runtime.store.store import Configuration
 
-from .decode import graph_of
 from .flex import Launch, Tensors
 from .forward import SPECS
-from .measure import RESULTS, Timing, check, compare, record, table
+from .measure import RESULTS, Timing, check, compare, graph_of, record, table
 from .peers import taking
 
 OURS = "attncc"

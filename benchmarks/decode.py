@@ -27,7 +27,7 @@ from attncc.schedule.schedule import Schedule
 
 from .flex import Launch, Tensors
 from .forward import SPECS, names, our_target
-from .measure import RESULTS, Timing, check, compare, record, table
+from .measure import RESULTS, Timing, check, compare, graph_of, record, table
 from .peers import PEERS, taking
 
 HEAD_DIM = 128
@@ -104,26 +104,6 @@ def sdpa(peer: str, qkv: Tensors) -> Launch:
     def launch() -> torch.Tensor:
         with sdpa_kernel(backend):
             return scaled_dot_product_attention(*qkv, enable_gqa=qkv[0].shape[1] != qkv[1].shape[1])
-
-    return launch
-
-
-def graph_of(calls: list[Launch]) -> Launch:
-    """All calls as one CUDA graph."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for call in calls:
-            call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        held = [call() for call in calls]
-
-    def launch() -> torch.Tensor:
-        """Keeps the calls, and so their inputs, as long as the graph that reads them."""
-        assert calls
-        graph.replay()
-        return held[0]
 
     return launch
 

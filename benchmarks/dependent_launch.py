@@ -33,10 +33,10 @@ from attncc.runtime.call import prepare
 from attncc.schedule.schedule import Schedule
 from attncc.schedule.target import TARGETS
 
-from .decode import HEAD_DIM, L2_FILLS, Case, graph_of, peer_graph, relative_error
+from .decode import HEAD_DIM, L2_FILLS, Case, peer_graph, relative_error
 from .flex import Launch, Tensors
 from .forward import SPECS, names
-from .measure import RESULTS, check, compare, record, table
+from .measure import RESULTS, check, compare, graph_of, record, table
 from .peers import PEERS, taking
 
 FORMS = ("late", "unasked", "early")

@@ -1,11 +1,14 @@
 """The forward pass against SDPA's back ends and FlashAttention-4, at useful FLOPs.
 
     python -m benchmarks.forward [--head-dims 64,128,192:128] [--lengths 4096,16384] [--masks full,causal]
-                                 [--families hopper,portable] [--peers fa2,cudnn,fa4] [--rounds 9] [--out FOLDER]
+                                 [--families default,hopper,portable] [--tokens 16384] [--peers fa2,cudnn,fa4]
+                                 [--rounds 9] [--out FOLDER]
 
 bf16 normal inputs, 16,384 tokens, num_heads * head_dim about 2048, q_len = kv_len. TFLOP/s are useful ones: for each
 kept (q, kv) pair 2 * (head_dim + value head dim). Every candidate is first compared with fp64 attention on one head.
-A peer that doesn't take a case is left out of it. `192:128` has values of head dim 128.
+A peer that doesn't take a case is left out of it. `192:128` has values of head dim 128. The family `default` is what a
+call gets without a schedule: of fewer tokens that may be a kernel for few blocks of queries, which no named family has.
+Calls of fewer tokens are timed as CUDA graphs of eight: else the GPU would wait for the host.
 
 A case takes about 1.8 s for each candidate (nine rounds), and FlashAttention-4 some seconds for each head dim and mask
 at its first call. Each peer runs once before our kernels are compiled, on all cores: so they are what a user gets
@@ -29,11 +32,12 @@ import attncc
 from attncc.schedule.schedule import Schedule
 
 from .flex import Launch, Tensors
-from .measure import RESULTS, Timing, check, compare, record, table, tflops
+from .measure import RESULTS, Timing, check, compare, graph_of, record, table, tflops
 from .peers import PEERS, launches
 
 TOKENS = 16384
 MODEL_DIM = 2048
+IN_GRAPH = 8  # calls
 SPECS = Path(__file__).resolve().parent.parent / "specs"
 
 
@@ -43,14 +47,19 @@ class Case:
     length: int
     causal: bool
     value_head_dim: int | None = None  # the same, if None
+    tokens: int = TOKENS
 
     @property
     def values(self) -> int:
         return self.value_head_dim or self.head_dim
 
     @property
+    def in_graphs(self) -> bool:
+        return self.tokens < TOKENS
+
+    @property
     def batch(self) -> int:
-        return max(1, TOKENS // self.length)
+        return max(1, self.tokens // self.length)
 
     @property
     def heads(self) -> int:
@@ -67,7 +76,8 @@ class Case:
 
     def __str__(self) -> str:
         values = f":{self.value_head_dim}" if self.value_head_dim else ""
-        return f"D{self.head_dim}{values} S{self.length} {self.spec}"
+        batch = f"{self.batch} x " if self.tokens != TOKENS else ""
+        return f"D{self.head_dim}{values} {batch}S{self.length} {self.spec}"
 
     def tensors(self) -> Tensors:
         """q, k, v [batch, heads, length, head_dim], bf16, normal."""
@@ -87,14 +97,15 @@ def our_target() -> str:
 
 
 def kernel(case: Case, family: str) -> Callable[..., torch.Tensor]:
+    default = family == "default"
     target = "sm_90a" if family == "hopper" else our_target()
-    schedule = Schedule(family, case.spec, "forward", target, (("family", (family,)),))
+    schedule = None if default else Schedule(family, case.spec, "forward", target, (("family", (family,)),))
     return attncc.compile(
         SPECS / f"{case.spec}.attn",
         dtype="bf16",
         head_dim=case.head_dim,
         value_head_dim=case.values,
-        arch=target,
+        arch=None if default else target,
         schedule=schedule,
     )
 
@@ -118,6 +129,8 @@ def measure(case: Case, families: tuple[str, ...], peers: tuple[str, ...], round
         return lambda: found(*qkv)
 
     candidates = {f"attncc {family}": own(family) for family in families} | launches(peers, qkv, case.causal)
+    if case.in_graphs:
+        candidates = {name: graph_of([launch] * IN_GRAPH) for name, launch in candidates.items()}
     errors = {name: relative_error(launch(), qkv, case.causal) for name, launch in candidates.items()}
     check(case, errors, 1e-2)
     timings = compare(candidates, rounds=rounds)
@@ -125,13 +138,20 @@ def measure(case: Case, families: tuple[str, ...], peers: tuple[str, ...], round
 
 
 def _row(case: Case, name: str, timing: Timing, error: float) -> dict[str, Any]:
+    calls = IN_GRAPH if case.in_graphs else 1
+    of_one = {
+        "milliseconds": timing.milliseconds / calls,
+        "sustained_milliseconds": timing.sustained_milliseconds / calls,
+        "windows": [window / calls for window in timing.windows],
+    }
     return {
         "case": str(case),
         **asdict(case),
         "candidate": name,
-        **tflops(case.useful_flops, timing),
+        **tflops(calls * case.useful_flops, timing),
         "relative_error": error,
         **asdict(timing),
+        **of_one,
     }
 
 
@@ -172,13 +192,14 @@ def main() -> None:
     parser.add_argument("--head-dims", type=head_dims, default="64,128")
     parser.add_argument("--lengths", type=lambda text: [int(item) for item in text.split(",")], default="4096,16384")
     parser.add_argument("--masks", type=names, default="full,causal")
-    parser.add_argument("--families", type=names, default="hopper", help="the first is compared with the best peer")
+    parser.add_argument("--families", type=names, default="default", help="the first is compared with the best peer")
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="in all sequences")
     parser.add_argument("--peers", type=names, default="fa2,cudnn,fa4", help=f"of {', '.join(PEERS)}")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     cases = [
-        Case(keys, length, mask == "causal", values)
+        Case(keys, length, mask == "causal", values, options.tokens)
         for (keys, values), length, mask in product(options.head_dims, options.lengths, options.masks)
     ]
     launches(options.peers, cases[0].tensors(), cases[0].causal)  # each runs once

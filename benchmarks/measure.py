@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from attncc.bench.stopwatch import TorchStopwatch
 from attncc.runtime.cuda import timing
 from attncc.runtime.cuda.timing import Launch, Timing
 
-__all__ = ["RESULTS", "Timing", "check", "compare", "environment", "record", "table", "tflops", "write"]
+__all__ = ["RESULTS", "Timing", "check", "compare", "environment", "graph_of", "record", "table", "tflops", "write"]
 
 C = TypeVar("C")
 
@@ -34,6 +34,26 @@ def compare(
     return timing.compare(
         launches, TorchStopwatch(), rounds=rounds, window_ms=window_ms, sustained_s=sustained_s, seed=seed
     )
+
+
+def graph_of(calls: Sequence[Callable[[], Any]]) -> Launch:
+    """All calls as one CUDA graph."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for call in calls:
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        held = [call() for call in calls]
+
+    def launch() -> torch.Tensor:
+        """Keeps the calls, and so their inputs, as long as the graph that reads them."""
+        assert calls
+        graph.replay()
+        return held[0]
+
+    return launch
 
 
 def check(what: object, errors: Mapping[str, float], limit: float) -> None:

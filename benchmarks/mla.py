@@ -34,10 +34,10 @@ import attncc
 from attncc.kernels.hopper_wide.facts import HopperWide
 from attncc.schedule.schedule import Schedule
 
-from .decode import L2_FILLS, graph_of
+from .decode import L2_FILLS
 from .flex import Launch
 from .forward import SPECS
-from .measure import RESULTS, Timing, check, compare, record, table
+from .measure import RESULTS, Timing, check, compare, graph_of, record, table
 
 ROW, LATENTS = 576, 512
 SCORE_COLUMNS = 192  # the head dim before K's projection is absorbed: 128 and 64 of RoPE. `mla_decode` scales by it

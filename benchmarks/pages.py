@@ -28,10 +28,10 @@ import torch
 import attncc
 from attncc.schedule.schedule import Schedule
 
-from .decode import HEAD_DIM, L2_FILLS, graph_of
+from .decode import HEAD_DIM, L2_FILLS
 from .flex import Launch
 from .forward import SPECS, our_target
-from .measure import RESULTS, check, compare, record, table
+from .measure import RESULTS, check, compare, graph_of, record, table
 
 HEADS, KV_HEADS = 32, 8
 KNOBS = ("block_q", "block_kv", "warps", "stages")

@@ -22,10 +22,9 @@ import torch
 
 import attncc
 
-from .decode import graph_of
 from .flex import Launch
 from .forward import SPECS
-from .measure import RESULTS, check, compare, record, table
+from .measure import RESULTS, check, compare, graph_of, record, table
 
 HEADS, KV_HEADS, HEAD_DIM, PAGE = 32, 8, 128, 64
 DEFAULT_CASES = "64x32768+1024,16x8192+512"
