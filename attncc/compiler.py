@@ -16,7 +16,7 @@ from .kernels.crossings import Chip
 from .kernels.kernel_names import kernel_name
 from .kernels.launched import kernel_names
 from .kernels.over_prefix import over_prefix, prefix_schedule
-from .kernels.registry import backward_facts, facts_of, has_own_kernel, kinds, targets_of
+from .kernels.registry import backward_facts, facts_of, family_of, has_own_kernel, kinds, targets_of
 from .kernels.serving import plan_for
 from .kernels.settings import loop_set
 from .machine_code import Compiled, append_code, compiled, other_kernels
@@ -50,11 +50,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Specification:
-    """A variant and its schedules, judged. `passes`: those of forward calls that it gets kernels for."""
+    """A variant and its schedules, judged. `passes`: those of forward calls that it gets kernels for.
+    `has_own_kernels`: whether some of these calls may have kernels of their own."""
 
     variant: Variant
     schedules: tuple[Schedule, ...]
     passes: tuple[str, ...] = FORWARD_PASSES
+    has_own_kernels: bool = True
 
     def serving(self, *dtypes: str) -> Specification:
         """The same for kernels of these dtypes: calls of e4m3 kernels bring descales.
@@ -111,8 +113,11 @@ class Specification:
         build = Build("forward" if configuration.split else "decode", target, *configuration)
         schedule = self.schedule_of(build)
         sets = schedule is not None and bool(schedule.settings)
-        own = "decode" in self.passes and not sets and has_own_kernel(build)
-        return (make_candidates(self.variant, build, schedule),) if own else ()
+        if sets or not self.has_own_kernels or build.pass_name not in self.passes or not has_own_kernel(build):
+            return ()
+        found = make_candidates(self.variant, build, schedule)
+        # A variant may get another family than builds usually do, whose calls have no such kernel.
+        return (found,) if family_of(found.first).has_own_kernel(build) else ()
 
     def seen_by(self, chip: Chip, configuration: Configuration, target: str) -> Chip:
         """A GPU as these kernels choose on it: without one that splits keys, no call is to wait for it."""

@@ -154,7 +154,10 @@ def marked() -> Iterator[object]:
 
 @pytest.fixture(scope="module")
 def table(request: pytest.FixtureRequest) -> Iterator[ResourceTable]:
-    found = ResourceTable(FILE, request.config.getoption("--update-golden"))
+    update = request.config.getoption("--update-golden")
+    if update and getattr(request.config, "workerinput", {"workercount": 1})["workercount"] > 1:
+        pytest.fail(f"several processes would write {FILE.name}, each its rows alone: --update-golden without -n")
+    found = ResourceTable(FILE, update)
     yield found
     ours = [item for item in request.session.items if getattr(item, "function", None) is test_compiles_well]
     found.write(whole=len(ours) == len(list(cases())))

@@ -30,8 +30,8 @@ class TunedKernel:
 
     specification: Specification
     build: Build
-    # What runs the timed call instead, if it is a decode call with its own kernel, which a schedule that sets anything
-    # takes from it, or a backward call with one.
+    # What runs the timed call instead, if it is a forward or decode call with its own kernel, which a schedule that
+    # sets anything takes from it, or a backward call with one.
     own: OwnKernel | None = None
 
     @property
@@ -84,7 +84,8 @@ class TunedKernel:
         return found
 
     def with_schedule(self, schedule: Schedule | None) -> Specification:
-        """The specification with this schedule in place of the file's, for calls that this kernel alone runs."""
+        """The specification with this schedule in place of the file's, for calls that this kernel alone runs. Those
+        that are checked against fp64 have few blocks: they must not run an own kernel that the timed call doesn't."""
         build = self.build
         targets = build.target, build.target.removesuffix("a")
         kept = [
@@ -99,7 +100,7 @@ class TunedKernel:
             passes = ("forward", "patches") if build.pass_name == "patches" else ("decode",)
         else:
             passes = ("forward",)
-        return replace(self.specification, schedules=tuple(kept), passes=passes)
+        return replace(self.specification, schedules=tuple(kept), passes=passes, has_own_kernels=self.own is not None)
 
 
 def schedules(kernel: TunedKernel) -> tuple[Schedule, ...]:

@@ -9,6 +9,7 @@ variant causal
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
     forward bf16, head dim 128, sm_90a: q_outer, tiles of 192 x 64
+    forward bf16, with splits of the keys, head dim 128, sm_90a: q_outer, tiles of 128 x 128
     backward bf16, head dim 128, sm_80: kv_outer, tiles of 32 x 64
     backward_dq bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
     backward bf16, head dim 128, sm_90a: kv_outer, tiles of 64 x 128

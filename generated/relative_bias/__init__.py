@@ -11,6 +11,7 @@ variant relative_bias
 
 Kernels:
     forward bf16, head dim 128, sm_90a: q_outer, tiles of 128 x 128
+    forward bf16, with splits of the keys, head dim 128, sm_90a: q_outer, tiles of 128 x 128
     backward bf16, head dim 128, sm_90a: kv_outer, tiles of 64 x 128
 
 Without decode (calls with few queries run the forward kernel) and serving (block_table,

@@ -58,7 +58,8 @@ def test_compiles_without_spills(case: HopperCase) -> None:
 
 
 def test_causal_dropout_has_registers_for_three_warpgroups() -> None:
-    (kernel,) = COMPILATIONS.result(Case("dropout_attention", "sm_90a", "bf16", 128)).values()
+    kernels = COMPILATIONS.result(Case("dropout_attention", "sm_90a", "bf16", 128))
+    kernel = kernels["dropout_attention_forward_bf16_d128_sm_90a"]
     assert (kernel.plan.block_q, kernel.plan.block_kv) == (192, 64)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from attncc.compiler import load_specification
 from attncc.diagnostics import AttnccError
 from attncc.resources import folder
-from attncc.schedule.plan import Build, KernelPlan
+from attncc.schedule.plan import SPLIT, Build, KernelPlan, OwnKernel
 from attncc.tune.candidates import TunedKernel, first_plan, schedules, settings_of
 from tests.unit.tune.specifications import BRACES, VARIANT, candidates, tuned
 
@@ -136,3 +137,11 @@ def test_a_schedule_takes_calls_from_own_kernels_too() -> None:
     assert not tuned(VARIANT, "sm_80", "decode", dim=64).has_own_kernels
     settled = VARIANT + "\nschedule own for mine decode on sm_90a { stages = 2 }\n"
     assert not tuned(settled, "sm_90a", "decode", dim=64).has_own_kernels
+
+
+@pytest.mark.parametrize("own", [None, SPLIT])
+def test_own_kernels_are_there_only_where_the_timed_call_has_one(own: OwnKernel | None) -> None:
+    """Else a call that is checked, which has few blocks, would run one that isn't timed."""
+    kernel = replace(tuned(VARIANT, "sm_90a", "forward", dim=64), own=own)
+    split = kernel.configuration._replace(**SPLIT._asdict())
+    assert bool(kernel.with_schedule(None).candidates(split, "sm_90a")) == (own is not None)

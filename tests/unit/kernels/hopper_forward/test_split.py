@@ -42,6 +42,13 @@ def test_who_has_it() -> None:
     assert not has_own_kernel(build(split=False))
 
 
+def test_variants_of_another_family_have_none() -> None:
+    """Too long for Hopper's registers: their usual kernel is portable, whose calls have no such kernel."""
+    specification, _ = load_specification(folder("specs") / "selected_attention.attn", None, {})
+    assert next(item.first.family for item in specification.candidates(USUAL, "sm_90a")) == "portable"
+    assert specification.candidates(USUAL._replace(**SPLIT._asdict()), "sm_90a") == ()
+
+
 @pytest.mark.parametrize("spec", ["causal", "full", "alibi", "softcap", "documents", "dilated_window"])
 @pytest.mark.parametrize("head_dim", [40, 64, 96, 128, 192, 256])
 def test_its_tiles(spec: str, head_dim: int) -> None:
@@ -115,8 +122,17 @@ def test_what_a_schedule_sets_is_for_all_calls() -> None:
     assert not splits.split and splits.split_kv == 4
 
 
-@pytest.mark.parametrize("decode", [False, True])
-def test_packages_hold_it_beside_decode(decode: bool) -> None:
-    (package,) = prepare(CAUSAL, archs=("sm_90a",), dtypes=("bf16",), head_dims=(128,), decode=decode)
-    names = [name for name in package.files() if name.endswith(".plan.json")]
-    assert any("_split_" in name for name in names) == decode
+@pytest.mark.parametrize(
+    ("schedule", "holds"),
+    [
+        ("", True),
+        ("schedule mine for causal decode on sm_90a { split_kv = 4 }", True),
+        ("schedule mine for causal on sm_90a { block_q = 128 }", False),
+    ],
+)
+def test_packages_hold_it_beside_the_usual_kernel(schedule: str, holds: bool) -> None:
+    """A schedule for forward that sets anything is for all forward calls."""
+    (package,) = prepare(f"{CAUSAL}\n{schedule}\n", archs=("sm_90a",), dtypes=("bf16",), head_dims=(128,))
+    names = [name for name in package.files() if name.endswith("_sm_90a.plan.json")]
+    assert any("_split_" in name for name in names) == holds
+    assert "causal_forward_bf16_d128_sm_90a.plan.json" in names
