@@ -11,7 +11,7 @@ from attncc.cli import attncc
 from attncc.diagnostics import AttnccError
 from attncc.measure import ncu
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 # What all heads share, 17 MB, fits one half of an L2 cache: beyond it HBM is read more often than predicted.
 SIZES = ("--heads", "8", "--batch", "1", "--format", "json")
 
@@ -42,7 +42,10 @@ def test_bytes_are_those_that_were_predicted(variant: str, length: int, head_dim
     assert ratios["sm_reads"] == pytest.approx(1, abs=0.005)
     assert ratios["sm_writes"] == pytest.approx(1, abs=0.005)
     assert ratios["hbm_reads"] == pytest.approx(1, abs=0.05)
-    if head_dim % 64 == 0:  # multiprocessors that ask at the same time are often answered at once
-        assert 0.9 < ratios["l2_reads"] < 1.01
+    if head_dim % 64 == 0:
+        # Multiprocessors that ask at the same time are often answered at once. Those of a cluster ask once themselves;
+        # where all blocks walk over the same keys side by side, and none is in a cluster, that was 0.39 and 0.42.
+        least = 0.9 if (variant, asked) != ("full", "forward") else 0.3
+        assert least < ratios["l2_reads"] < 1.01
     if asked == "backward":
         assert ratios["reductions"] == pytest.approx(1, abs=0.005)

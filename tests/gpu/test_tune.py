@@ -74,15 +74,14 @@ def test_a_schedule_never_beats_itself() -> None:
     assert not any(item.wins for item in verdicts)
 
 
+@pytest.mark.alone
 def test_it_finds_what_is_faster_and_a_second_run_changes_nothing(path: Path) -> None:
     path.write_text(CAUSAL + f"\nschedule slow for mine on {target()} {{\n    block_q = 64\n    block_kv = 16\n}}\n")
-    first = tune(path, "--budget", BUDGET)
+    first = tune(path)  # by the default budget: a run that is cut short leaves something to find
     assert first["verdict"]["wins"] and first["verdict"]["gain"] > 0.1
     text = path.read_text()
     assert "block_kv = 16" not in text and text.startswith(CAUSAL)
-    # Other tests share the GPU, and their kernels may make any schedule win once.
-    again = (tune(path, "--budget", BUDGET, "--dry-run")["verdict"] for _ in range(3))
-    assert any(not verdict["wins"] for verdict in again)
+    assert not tune(path, "--dry-run")["verdict"]["wins"]
     assert path.read_text() == text
 
 
@@ -151,7 +150,7 @@ def test_candidates_agree_with_fp64(pass_name: str, problem: Problem) -> None:
         ("causal", "backward", Problem(1, 4, 4, 4096, 4096, 128, 128), True),
         ("causal", "backward", Problem(1, 4, 4, 1024, 1024, 128, 128), False),
         ("full", "backward", Problem(1, 8, 2, 2048, 2048, 128, 128), True),
-        ("full", "forward", Problem(1, 4, 4, 4096, 4096, 128, 128), True),
+        ("full", "forward", Problem(4, 16, 16, 4096, 4096, 128, 128), True),
     ],
 )
 def test_the_check_runs_in_clusters_where_the_timed_call_does(

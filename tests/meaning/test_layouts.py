@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import attncc
+from tests.meaning.variants import DECODE
 
 
 @pytest.fixture
@@ -87,6 +88,8 @@ def test_strided_inputs(attend, device, draw, qkv) -> None:
 
 
 LENGTHS = [(17, 40), (0, 9), (33, 33), (1, 64), (20, 0), (50, 12)]
+# All fit a tile of DECODE's, which so runs each of them, and all at once.
+OF_DECODE = [(7, 40), (0, 9), (3, 330), (1, 64), (8, 0), (5, 12)]
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
@@ -95,14 +98,15 @@ def test_packed_batches_equal_their_sequences(attend, device, draw, name, layout
     """All lengths differ, some are 0: out and lse of each sequence equal those of a dense call with it alone, to the
     last bit unless sizes choose what runs: by default a short sequence alone runs decode, and whether documents are in
     order isn't verified of few keys alone, so that tiles of 16 queries and few keys begin elsewhere."""
+    lengths = OF_DECODE if attend.settings == DECODE else LENGTHS
     moves = name == "documents" and device.arch is not None and "block_q = 16" in (attend.settings or "")
     tolerance = {"rtol": 2**-9, "atol": 2**-12} if moves or attend.settings is None else {"rtol": 0}
     rng = np.random.default_rng(3)
-    parts = [(draw(4, q, 32), draw(2, kv, 32), draw(2, kv, 32)) for q, kv in LENGTHS]
-    extra = [_inputs(name, q, kv, rng) for q, kv in LENGTHS]
+    parts = [(draw(4, q, 32), draw(2, kv, 32), draw(2, kv, 32)) for q, kv in lengths]
+    extra = [_inputs(name, q, kv, rng) for q, kv in lengths]
     packed = [np.concatenate(items, axis=1) for items in zip(*parts, strict=True)]
     inputs = {key: device.put(np.concatenate([item[key] for item in extra])) for key in extra[0]}
-    cu_q, cu_kv = (np.cumsum([0, *each]).astype(np.int32) for each in zip(*LENGTHS, strict=True))
+    cu_q, cu_kv = (np.cumsum([0, *each]).astype(np.int32) for each in zip(*lengths, strict=True))
     arrays = [device.put(item if layout == "bhsd" else item.swapaxes(0, 1)) for item in packed]
     starts = {"cu_seqlens_q": device.put(cu_q), "cu_seqlens_kv": device.put(cu_kv)}
     out, lse = attend.kernel(name)(*arrays, layout=layout, return_lse=True, **starts, **inputs)
