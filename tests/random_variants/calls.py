@@ -62,9 +62,10 @@ def random_problem(
     packs: bool,
     lengths: tuple[int, ...],
     kv_lengths: tuple[int, ...] | None = None,
+    groups: tuple[tuple[int, int], ...] = HEADS,
 ) -> Problem:
-    """`lengths` are those of queries, and where nothing else is given, of keys."""
-    heads, kv_lengths = random.choice(HEADS), kv_lengths or lengths
+    """`lengths` are those of queries, and where nothing else is given, of keys. `groups`: heads, and heads of keys."""
+    heads, kv_lengths = random.choice(groups), kv_lengths or lengths
     if not packs:
         batch = random.choice((1, 2))
         q_len, kv_len = random.choice(lengths), random.choice(kv_lengths)

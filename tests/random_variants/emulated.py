@@ -15,18 +15,19 @@ from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
 from attncc.kernels.candidates import make_candidates
 from attncc.kernels.registry import backward_facts, forward_facts
-from attncc.schedule.plan import Build, KernelPlan
+from attncc.schedule.plan import SPLIT, Build, KernelPlan, OwnKernel
 from attncc.schedule.schedule import Schedule
 from tests.emulator import kernel
 from tests.emulator.attention import THREAD_BLOCKS, Call, forward
 from tests.emulator.backward import Results, backward
-from tests.random_variants.calls import RandomCall, draws, parsed, random_call, random_problem, sorts
+from tests.random_variants.calls import HEADS, RandomCall, draws, parsed, random_call, random_problem, sorts
 from tests.random_variants.findings import Finding
 from tests.random_variants.judgement import backward_faults, forward_faults
 from tests.random_variants.variants import random_variant
 from tests.random_variants.workers import Job
 
 LENGTHS = (1, 7, 33, 64, 90, 130)
+GROUPS = (*HEADS, (7, 1), (8, 2), (16, 1), (10, 2), (65, 1))  # that a tile holds some queries of, one, or none
 DECODE_LENGTHS, DECODE_KEYS = (1, 2, 3, 7, 64, 130), (1, 7, 64, 130, 200, 400, 600)  # several tiles for each block
 
 
@@ -40,6 +41,7 @@ class Trial:
     dq_plan: KernelPlan | None = None
     ordered: bool = False
     blocks: int = THREAD_BLOCKS  # of decode
+    splits: int = 1
     order: int = 0  # in which those run (device.hpp)
 
     def _paired(self) -> bool:
@@ -51,7 +53,7 @@ class Trial:
     def faults(self, given: RandomCall) -> Iterator[str]:
         call = Call(
             given.q, given.k, given.v, given.cu, scale=given.scale, seed=given.seed,
-            paired=self._paired(), blocks=self.blocks, order=self.order, inputs=given.inputs,
+            paired=self._paired(), blocks=self.blocks, splits=self.splits, order=self.order, inputs=given.inputs,
         )  # fmt: skip
         if not self.plan.is_backward:
             out, lse = forward(self.plan, call)
@@ -74,11 +76,18 @@ class _Wanted:
     settings: dict[str, Any]
     random: Random
 
-    def plan(self, pass_name: str, target: str, settings: dict[str, Any] | None = None, most: int = 1) -> KernelPlan:
-        """One of the first so many that the compiler would try."""
+    def plan(
+        self,
+        pass_name: str,
+        target: str,
+        settings: dict[str, Any] | None = None,
+        most: int = 1,
+        own: OwnKernel | None = None,
+    ) -> KernelPlan:
+        """One of the first so many that the compiler would try. `own`: for calls with such a kernel."""
         chosen = self.settings if settings is None else settings
         named = tuple((name, (value,)) for name, value in chosen.items())
-        build = Build(pass_name, target, self.dtype, *self.head_dims)
+        build = Build(pass_name, target, self.dtype, *self.head_dims, **(own or OwnKernel())._asdict())
         schedule = Schedule("asked", self.variant.name, pass_name, target, named)
         plans = list(islice(make_candidates(self.variant, build, schedule).plans(), most))
         return self.random.choice(plans)
@@ -88,6 +97,11 @@ class _Wanted:
 
     def hopper(self) -> Trial:
         return Trial("hopper", self.variant, self.plan("forward", "sm_90a"))
+
+    def hopper_splits(self) -> Trial:
+        """The kernel for few blocks of queries: heads of a group in one tile."""
+        plan = self.plan("forward", "sm_90a", own=SPLIT)
+        return Trial("hopper splits", self.variant, plan, splits=self.random.choice((1, 2, 3, 5)))
 
     def decode(self) -> Trial:
         blocks, order = self.random.choice((1, 2, 3, 4, 7)), self.random.randrange(4)
@@ -107,6 +121,7 @@ class _Wanted:
 _MAKERS: dict[str, Callable[[_Wanted], Trial]] = {
     "portable": _Wanted.portable,
     "hopper": _Wanted.hopper,
+    "hopper splits": _Wanted.hopper_splits,
     "decode": _Wanted.decode,
     "portable backward": _Wanted.portable_backward,
     "hopper backward": _Wanted.hopper_backward,
@@ -116,7 +131,7 @@ KINDS = tuple(_MAKERS)
 
 def trial(kind: str, variant: Variant, dtype: str, head_dims: tuple[int, int], random: Random) -> Trial | None:
     """With random tiles where they can be, else those by default. None where there is no such kernel."""
-    family = {} if kind == "decode" else {"family": kind.removesuffix(" backward")}
+    family = {} if kind == "decode" else {"family": kind.split(maxsplit=1)[0]}
     if "portable" in kind and random.random() < 0.25:
         dtype = "fp32"
     for settings in ({**_settings(kind, random), **family}, {**_settings(kind, random), **family}, family):
@@ -136,7 +151,7 @@ def _settings(kind: str, random: Random) -> dict[str, Any]:
             loop = choose(("q_outer", "q_outer", "q_outer", "kv_outer"))
             tile = {"warps": warps, "block_q": warps * choose((16, 32, 32, 48, 64))}
             return {**tile, "block_kv": choose((16, 32, 64)), "stages": choose((1, 2, 3)), "loop": loop}
-        case "hopper":
+        case "hopper" | "hopper splits":
             tile = {"block_q": choose((64, 64, 128)), "block_kv": choose((16, 32, 48, 64, 128))}
             return {**tile, "stages": choose((1, 2, 3))}
         case "portable backward":
@@ -172,8 +187,12 @@ def check(seed: int, kind: str) -> Finding | bool:
     if found is None:
         return False
     packs = made.packs and random.random() < 0.3
-    lengths, kv_lengths = (DECODE_LENGTHS, DECODE_KEYS) if kind == "decode" else (LENGTHS, LENGTHS)
-    problem = random_problem(random, head_dims, packs=packs, lengths=lengths, kv_lengths=kv_lengths)
+    lengths, kv_lengths, groups = (
+        (DECODE_LENGTHS, DECODE_KEYS, HEADS) if kind == "decode" else (LENGTHS, LENGTHS, HEADS)
+    )
+    if kind == "hopper splits":
+        groups, kv_lengths = GROUPS, DECODE_KEYS
+    problem = random_problem(random, head_dims, packs=packs, lengths=lengths, kv_lengths=kv_lengths, groups=groups)
     faults: tuple[str, ...] = ()
     for draw in range(draws(problem)):
         given = random_call(found.variant, problem, found.plan.dtype, seed, draw)

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncc import reference
+from attncc import api, reference
 from attncc.analysis.mask.tiles import analyse
+from attncc.kernels.candidates import make_candidates
 from attncc.kernels.registry import facts_of
-from attncc.schedule.plan import KernelPlan
+from attncc.schedule.plan import SPLIT, Build, KernelPlan
 from tests.emulator import kernel
 from tests.emulator.attention import Call, forward, problem_of
 from tests.unit.templates import test_emulated_hopper as hopper
@@ -45,6 +46,13 @@ def warpgroups(plan: KernelPlan, count: int = 1, stages: int = 3) -> KernelPlan:
     return replace(own, rules=analyse(own.variant, own.block_q, own.block_kv))
 
 
+def splitting(text: str) -> KernelPlan:
+    """The forward kernel that splits keys, whose tiles hold all heads of a group."""
+    build = Build("forward", "sm_90a", "bf16", 64, 64, **SPLIT._asdict())
+    plan = replace(make_candidates(api.parse(text).variant, build).first, block_q=64, block_kv=32, warps=4, stages=2)
+    return replace(plan, rules=analyse(plan.variant, plan.block_q, plan.block_kv))
+
+
 PLANS: dict[str, Callable[[str], KernelPlan]] = {
     "portable": lambda text: plan_of(
         text, "bf16", (64, 64), block_q=64, block_kv=32, warps=2, stages=1, target="sm_80"
@@ -56,7 +64,11 @@ PLANS: dict[str, Callable[[str], KernelPlan]] = {
     ),
     "fp32": lambda text: plan_of(text, "fp32", (32, 32)),
     "decode": lambda text: decode_plan(text, "bf16", (64, 64)),
+    "portable splits": lambda text: plan_of(
+        text, "bf16", (64, 64), block_q=64, block_kv=32, warps=2, stages=2, split_kv=3
+    ),
     "hopper": lambda text: hopper.plan_of(text, "bf16"),
+    "hopper splits": splitting,
     "decode of warpgroups": lambda text: warpgroups(decode_plan(text, "bf16", (64, 64))),
 }
 MASKS = {"full": FULL, "causal": CAUSAL, "window": WINDOW, "documents": DOCUMENTS}
@@ -87,7 +99,7 @@ def cache(
         arrays["inputs"] = {"doc": doc}
     if packed:
         arrays["cu"] = np.int32(packed), None
-    return arrays
+    return arrays | ({"splits": 3} if plan.split or plan.split_kv not in (None, 1) else {})
 
 
 @EVERY_MASK
