@@ -109,8 +109,8 @@ DEVICE float weigh(float* weights, float& top, const float* row_max, const float
     top = warp_max(top);
     NO_UNROLL for (int split = lane; split < splits; split += 32) {
         const long long place = (long long)split * rows;
-        // A split that met no key has m = -inf, and weighs 0; so does every split of a row without keys.
-        const float weight = top == NEGATIVE_INFINITY ? 0.0f : row_sum[place] * expf(row_max[place] - top);
+        // A split that met no key has m = -inf, and weighs 0. Where lengths or pages can't be, m is NaN, and so is all of the row.
+        const float weight = row_max[place] == NEGATIVE_INFINITY ? 0.0f : row_sum[place] * expf(row_max[place] - top);
         weights[split] = weight;
         sum += weight;
     }
