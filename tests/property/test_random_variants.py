@@ -29,6 +29,7 @@ def test_kernels_are_generated(seed: int) -> None:
     [
         (86, "portable"),
         (95, "hopper"),
+        (95, "hopper splits"),
         (98, "decode"),
         pytest.param(29, "portable backward", marks=pytest.mark.slow),
         (61, "portable backward"),

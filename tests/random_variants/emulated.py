@@ -28,6 +28,7 @@ from tests.random_variants.workers import Job
 
 LENGTHS = (1, 7, 33, 64, 90, 130)
 GROUPS = (*HEADS, (7, 1), (8, 2), (16, 1), (10, 2), (65, 1))  # that a tile holds some queries of, one, or none
+SPLIT_KEYS = (1, 7, 64, 130, 200, 300)
 DECODE_LENGTHS, DECODE_KEYS = (1, 2, 3, 7, 64, 130), (1, 7, 64, 130, 200, 400, 600)  # several tiles for each block
 
 
@@ -191,7 +192,7 @@ def check(seed: int, kind: str) -> Finding | bool:
         (DECODE_LENGTHS, DECODE_KEYS, HEADS) if kind == "decode" else (LENGTHS, LENGTHS, HEADS)
     )
     if kind == "hopper splits":
-        groups, kv_lengths = GROUPS, DECODE_KEYS
+        groups, kv_lengths = GROUPS, SPLIT_KEYS
     problem = random_problem(random, head_dims, packs=packs, lengths=lengths, kv_lengths=kv_lengths, groups=groups)
     faults: tuple[str, ...] = ()
     for draw in range(draws(problem)):
