@@ -11,7 +11,6 @@ with fp64 attention on one head.
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,7 +28,7 @@ from attncc.runtime.store.loaded_kernels import KernelLoader
 from attncc.runtime.store.store import Configuration
 
 from .flex import Launch, Tensors
-from .forward import SPECS
+from .forward import SPECS, relative_error
 from .measure import RESULTS, Timing, check, compare, graph_of, record, table
 from .peers import taking
 
@@ -107,16 +106,6 @@ def fa3(problems: list[Tensors]) -> Launch:
     return graph_of([partial(call, *(item.transpose(1, 2).contiguous() for item in qkv)) for qkv in problems])
 
 
-def relative_error(out: torch.Tensor, qkv: Tensors) -> float:
-    """||out - oracle|| / ||oracle|| over the last head of the last sequence, the oracle in fp64."""
-    q, k, v = (item[-1, -1].double() for item in qkv)
-    scores = q @ k.T / math.sqrt(q.shape[-1])
-    rows = torch.arange(len(q), device="cuda")[:, None] + len(k) - len(q)
-    scores = scores.masked_fill(torch.arange(len(k), device="cuda") > rows, -math.inf)
-    oracle = scores.softmax(-1) @ v
-    return float((out[-1, -1].double() - oracle).norm() / oracle.norm())
-
-
 def measure(case: Case, ours: dict[str, Kernel], peers: bool, rounds: int) -> list[dict[str, Any]]:
     """One row for each candidate; times are of one call."""
     problems = case.tensors()
@@ -127,7 +116,7 @@ def measure(case: Case, ours: dict[str, Kernel], peers: bool, rounds: int) -> li
     if peers:
         made[PEER] = partial(fa3, problems)
     graphs = taking(made)
-    errors = {name: relative_error(launch(), problems[0]) for name, launch in graphs.items()}
+    errors = {name: relative_error(launch(), problems[0], causal=True) for name, launch in graphs.items()}
     check(case, errors, 2e-2)
     timings = compare(graphs, rounds=rounds, window_ms=8, sustained_s=0.1)
     return [_row(case, name, timings[name], errors[name], len(problems)) for name in graphs]

@@ -13,7 +13,6 @@ A case takes about 2 s for each candidate (nine rounds).
 from __future__ import annotations
 
 import argparse
-import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -26,7 +25,7 @@ import attncc
 from attncc.schedule.schedule import Schedule
 
 from .flex import Launch, Tensors
-from .forward import SPECS, names, our_target
+from .forward import SPECS, names, our_target, relative_error
 from .measure import RESULTS, Timing, check, compare, graph_of, record, table
 from .peers import PEERS, taking
 
@@ -112,13 +111,6 @@ def peer_graph(peer: str, problems: list[Tensors]) -> Launch:
     return graph_of([sdpa(peer, qkv) for qkv in problems])
 
 
-def relative_error(out: torch.Tensor, qkv: Tensors) -> float:
-    """||out - oracle|| / ||oracle|| over the last head of the last sequence, the oracle in fp64."""
-    q, k, v = (item[-1, -1].double() for item in qkv)
-    oracle = (q @ k.T / math.sqrt(HEAD_DIM)).softmax(-1) @ v
-    return float((out[-1, -1].double() - oracle).norm() / oracle.norm())
-
-
 def candidates(problems: list[Tensors], peers: tuple[str, ...], splits: list[int]) -> dict[str, Launch]:
     """Graphs by name."""
     found: dict[str, Launch] = {}
@@ -133,7 +125,7 @@ def measure(case: Case, peers: tuple[str, ...], splits: list[int], rounds: int) 
     """One row for each candidate; times are of one call."""
     problems = case.tensors()
     graphs = candidates(problems, peers, splits)
-    errors = {name: relative_error(launch(), problems[0]) for name, launch in graphs.items()}
+    errors = {name: relative_error(launch(), problems[0], causal=False) for name, launch in graphs.items()}
     check(case, errors, 2e-2)
     timings = compare(graphs, rounds=rounds, sustained_s=0.2)
     return [_row(case, name, timings[name], errors[name], len(problems)) for name in graphs]

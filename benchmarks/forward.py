@@ -111,11 +111,12 @@ def kernel(case: Case, family: str) -> Callable[..., torch.Tensor]:
 
 
 def relative_error(out: torch.Tensor, qkv: Tensors, causal: bool) -> float:
-    """||out - oracle|| / ||oracle|| over the last head of the last sequence, the oracle in fp64."""
+    """||out - oracle|| / ||oracle|| over the last head of the last sequence, the oracle in fp64. Causal: the last query
+    sees the last key."""
     q, k, v = (item[-1, -1].double() for item in qkv)
     score = q @ k.T / math.sqrt(q.shape[-1])
     if causal:
-        score.masked_fill_(torch.ones_like(score, dtype=torch.bool).triu_(1), -math.inf)
+        score.masked_fill_(torch.ones_like(score, dtype=torch.bool).triu_(1 + len(k) - len(q)), -math.inf)
     oracle = score.softmax(-1) @ v
     return float((out[-1, -1].double() - oracle).norm() / oracle.norm())
 

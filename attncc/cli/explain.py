@@ -435,8 +435,7 @@ def _what_runs(explained: Explanation) -> Iterator[str]:
     if isinstance(facts_of(plan), Decode):
         yield f"crossings      {_crossings(explained.crossings)}"
     for other in explained.beside:
-        has_own = other.least_rows or other.one_block or other.split
-        served = facts_of(other).calls if has_own else f"other {other.pass_name} calls"
+        served = facts_of(other).calls if any(other.own_kernel) else f"other {other.pass_name} calls"
         yield f"another one    for {served}: {kernel_name(other)}"
     if plan.lengths is not None:
         yield "lengths        {:,} to {:,} keys: the schedule is for these".format(*plan.lengths)

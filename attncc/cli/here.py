@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..compiler import Specification
     from ..problem import Problem
     from ..runtime.cuda.driver import Device
-    from ..schedule.plan import OwnKernel
+    from ..schedule.plan import KernelPlan, OwnKernel
 
 
 def target_here(dtype: str, device: Device) -> str:
@@ -30,28 +30,28 @@ def pass_here(
     specification: Specification, configuration: Any, target: str, given: Mapping[str, Any], device: Device
 ) -> str:
     """The pass that runs a call. `given`: the command's options `asked`, the pass, and `problem`."""
-    from ..kernels.serving import backward_plan_for, plan_for
-    from ..runtime.store.crossings import chip_of
+    from ..kernels.serving import backward_plan_for
 
     if given["asked"] == "backward_dq":
         return "backward_dq"
     if given["asked"] == "backward":
         plans = [item.first for item in specification.backward_candidates(configuration, target)]
         return backward_plan_for(plans, given["problem"]).pass_name
-    chip = specification.seen_by(chip_of(device.name, device.multiprocessors), configuration, target)
-    return plan_for(specification.plans(configuration, target), given["problem"], chip).pass_name
+    return _plan_here(specification, configuration, target, given["problem"], device).pass_name
 
 
 def own_kernel_here(
     specification: Specification, configuration: Any, target: str, problem: Problem, device: Device
 ) -> OwnKernel | None:
     """What tells a forward call that has a kernel of its own from others of its pass; None if it has none."""
-    from ..kernels.registry import facts_of
-    from ..kernels.serving import plan_for
+    own = _plan_here(specification, configuration, target, problem, device).own_kernel
+    return own if any(own) else None
+
+
+def _plan_here(
+    specification: Specification, configuration: Any, target: str, problem: Problem, device: Device
+) -> KernelPlan:
+    """The plan that runs a forward call."""
     from ..runtime.store.crossings import chip_of
 
-    chip = specification.seen_by(chip_of(device.name, device.multiprocessors), configuration, target)
-    plan = plan_for(specification.plans(configuration, target), problem, chip)
-    faster = facts_of(plan).own_kernels(problem, chip)
-    own = (item for item in faster if specification.candidates(configuration._replace(**item._asdict()), target))
-    return next(own, None)
+    return specification.runs(configuration, target, problem, chip_of(device.name, device.multiprocessors))

@@ -335,7 +335,7 @@ def _notes(file: Path, tuned: TunedKernel, given: Mapping[str, Any]) -> Iterator
         rows = f"{LEAST_ROWS[0]} rows and more (queries times the query heads of a key head)"
         yield f"decode calls of {rows} had kernels of their own, and run this one now; --lengths restricts it"
     elif tuned.has_own_kernels:
-        yield "forward calls of few queries over many keys had a kernel that splits keys; they run this or decode now"
+        yield "forward calls of few blocks of queries had a kernel of their own, and run this one or decode now"
 
 
 def _changed(file: Path, tuned: TunedKernel, given: Mapping[str, Any]) -> str:

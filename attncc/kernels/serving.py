@@ -24,7 +24,7 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, chip: Chip | None = 
     """
     if plans[0].prefixed:
         return behind_prefix(plans)
-    if plans[0].least_rows or plans[0].one_block or plans[0].split:
+    if any(plans[0].own_kernel):
         return plans[0]
     plans = at_length(plans, problem)
     crossings = Crossings() if chip is None else chip.crossings

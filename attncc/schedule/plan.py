@@ -134,10 +134,15 @@ class KernelPlan(Choice):
     lengths: tuple[int, int] | None = field(default=None, metadata={OPTIONAL: True})
 
     @property
+    def own_kernel(self) -> OwnKernel:
+        """All fields are unset where it is the usual kernel of its pass."""
+        return OwnKernel(self.least_rows, self.one_block, self.split, self.unclustered)
+
+    @property
     def build(self) -> Build:
         dims = self.head_dim, self.value_head_dim
         asked = self.pass_name, self.target, self.dtype
-        own = OwnKernel(self.least_rows, self.one_block, self.split, self.unclustered)._asdict()
+        own = self.own_kernel._asdict()
         return Build(*asked, *dims, self.paged, self.kv_dtype, self.prefixed, **own, lengths=self.lengths)
 
     @property

@@ -390,7 +390,7 @@ class _Preparation:
         # A block takes a row at a time, or a row for each of its warps: one to spare has none.
         device = self._kernels.device
         grid = min(self._heads * problem.q_len, device.multiprocessors * function.resident_blocks)
-        # Of other plans packages may hold a combine kernel that doesn't wait: of those that were built before.
+        # Begun early, `combine` must wait. Packages of earlier versions hold one that doesn't, and no such plan.
         return step.build(function, grid, *([EARLY] if self._plan.split else []))
 
 
