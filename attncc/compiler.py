@@ -116,8 +116,8 @@ class Specification:
         if sets or not self.has_own_kernels or build.pass_name not in self.passes or not has_own_kernel(build):
             return ()
         found = make_candidates(self.variant, build, schedule)
-        # A variant may get another family than builds usually do, whose calls have no such kernel.
-        return (found,) if family_of(found.first).has_own_kernel(build) else ()
+        # A variant may get another family than builds usually do, or a mask, whose calls have no such kernel.
+        return (found,) if family_of(found.first).runs_own_calls(found.first) else ()
 
     def seen_by(self, chip: Chip, configuration: Configuration, target: str) -> Chip:
         """A GPU as these kernels choose on it: without one that splits keys, no call is to wait for it."""

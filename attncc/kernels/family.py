@@ -75,6 +75,10 @@ class Family(ABC):
         """Whether what `OwnKernel` tells of a build has a kernel of its own (`Facts.own_kernels`)."""
         return False
 
+    def runs_own_calls(self, plan: KernelPlan) -> bool:
+        """Whether any call may have such a kernel, of this plan: variants differ in that."""
+        return self.has_own_kernel(plan.build)
+
     def short_lengths(self, asked: Asked) -> tuple[int, int] | None:
         """The range of lengths of keys, both ends included, whose calls get tiles of their own by default; None where
         no calls do."""

@@ -49,6 +49,14 @@ def test_variants_of_another_family_have_none() -> None:
     assert specification.candidates(USUAL._replace(**SPLIT._asdict()), "sm_90a") == ()
 
 
+@pytest.mark.parametrize(("spec", "has"), [("prefix_lm", True), ("documents", False), ("token_window", False)])
+def test_masks_of_which_nobody_knows_the_keys_have_none(spec: str, has: bool) -> None:
+    """Inputs tell where a block of queries begins: no call would get it, so none is compiled."""
+    specification, _ = load_specification(folder("specs") / f"{spec}.attn", None, {})
+    found = specification.candidates(USUAL._replace(**SPLIT._asdict()), "sm_90a")
+    assert [item.first.split for item in found] == [True] * has
+
+
 @pytest.mark.parametrize("spec", ["causal", "full", "alibi", "softcap", "documents", "dilated_window"])
 @pytest.mark.parametrize("head_dim", [40, 64, 96, 128, 192, 256])
 def test_its_tiles(spec: str, head_dim: int) -> None:
