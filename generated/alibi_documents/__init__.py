@@ -16,7 +16,6 @@ variant alibi_documents
 
 Kernels:
     forward bf16, head dim 128, sm_90a: q_outer, tiles of 128 x 64
-    forward bf16, with splits of the keys, head dim 128, sm_90a: q_outer, tiles of 128 x 64
 
 Without decode (calls with few queries run the forward kernel), serving (block_table,
 shared_prefix and k_new raise A505 on a GPU) and backward (gradients of arrays on a GPU

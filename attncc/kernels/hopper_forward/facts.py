@@ -392,10 +392,10 @@ class HopperForward(ForwardFacts):
 
     @property
     def plans_ahead(self) -> bool:
-        """Whether a warp of its own takes and plans work tiles, and another loads Q. One does all where V is
-        transposed, which leaves no warps, and for one group of rows, of which there is little to plan. But without a
-        mask, if products overlap, keys of a block needn't wait for its Q. And a producer with the fewest registers has
-        none for it: another warp takes, plans and loads Q there, and two may transpose V."""
+        """Whether a warp of its own takes work tiles and plans all but the first, and another loads Q. One
+        does all where V is transposed, which leaves no warps, and for one group of rows, of which there is little to
+        plan. But without a mask, if products overlap, keys of a block needn't wait for its Q. And a producer with the
+        fewest registers has none for it: another warp takes, plans and loads Q there, and two may transpose V."""
         apart = self.row_groups > 1 or (self.plan.overlap and not self.plan.variant.keeps)
         return self._is_crowded or (apart and not self.transposes_values)
 
