@@ -21,22 +21,22 @@
 //  1764  the producer
 //  1785    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
 //  1853    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1878  queries times keys
-//  1914  the consumers
-//  2089    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2092    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2098    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  2102    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  2104    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2107    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  2110    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2115    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2134    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2149    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2157  the kernel
-//  2165    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2178    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2183    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//  1876  queries times keys
+//  1912  the consumers
+//  2087    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2090    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2096    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  2100    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  2102    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2105    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  2108    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2113    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2132    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2147    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2155  the kernel
+//  2163    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2177    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2182    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention over packed documents with ALiBi, a window, a soft cap and dropout.
 //
@@ -1743,12 +1743,12 @@ DEVICE Context context_of(const Params& params, const Plan& plan) {
 // ---------------------------------------------------------------- the planner
 
 /// What is to be done for block `index` of queries, and the keys that its rows look at. By a whole warp, whose lane i
-/// gets those of group i % GROUPS. Without rows, kv_head is -1: a packed batch has the block to spare, or lengths make no sense.
-DEVICE Plan find_plan(const Params& params, int index, TileRange& range) {
-    Plan plan = {find_queries<BLOCK_Q, false>(params, index, params.num_heads, 1), -1};
+/// gets those of group i % GROUPS. False if a packed batch has the block to spare, or if lengths make no sense.
+DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& range) {
+    plan.work = find_queries<BLOCK_Q, false>(params, index, params.num_heads, 1);
     find_rows(plan.work, params);
     const Rows rows(params, plan.work);
-    if (!rows.exist()) return plan;
+    if (!rows.exist()) return false;
     plan.kv_head = quotient(plan.work.head, quotient(params.num_heads, params.num_kv_heads));
     const Context context = context_of(params, plan);
     const QueryBlock block(params, context, rows);
@@ -1758,7 +1758,7 @@ DEVICE Plan find_plan(const Params& params, int index, TileRange& range) {
         const TileRange found = block.part(GROUP_ROWS * group, GROUP_ROWS).range(order);
         if (threadIdx.x % 32 % GROUPS == group && rows.holds(GROUP_ROWS * group)) range = found;
     }
-    return plan;
+    return true;
 }
 
 // ---------------------------------------------------------------- the producer
@@ -1865,13 +1865,11 @@ struct Producer {
         }
     }
 
+    /// `plan` and `own` are of the first block, if that is planned already.
     DEVICE void run(Plan plan, TileRange own) {
-        for (int index = block_index();;) {
-            if (plan.kv_head >= 0) load_block(plan, own);
-            index = next_work_tile(params, index);
-            if (index < 0) break;
-            plan = find_plan(params, index, own);
-        }
+        Plan block;
+        for (int index = block_index(); index >= 0; index = next_work_tile(params, index))
+            if (find_plan(params, index, block, own)) load_block(block, own);
         load_keys({}, {}, {{}, -1}, true);
     }
 };
@@ -2171,9 +2169,10 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     }
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
-        // Meanwhile each warp that needs it makes the plan of the first block of queries.
+        Plan plan;
         TileRange own;
-        const Plan plan = find_plan(params, block_index(), own);
+        plan = {{}, -1};  // the first block is planned like all others
+        own = {};
         named_wait(0, THREADS + 128);  // all threads, as __syncthreads does, which can't stand in branches
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<88>();

@@ -18,22 +18,22 @@
 //  1453  the producer
 //  1474    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
 //  1564    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1589  queries times keys
-//  1626  the consumers
-//  1807    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1811    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1820    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  1824    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  1827    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  1829    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  1832    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  1853    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  1870    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  1886    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  1895  the kernel
-//  1904    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1917    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1924    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//  1590  queries times keys
+//  1627  the consumers
+//  1808    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1812    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1821    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  1825    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  1828    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  1830    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  1833    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  1854    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  1871    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  1887    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  1896  the kernel
+//  1905    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  1919    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1926    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -1418,12 +1418,12 @@ DEVICE Context context_of(const Params& params, const Plan& plan) {
 // ---------------------------------------------------------------- the planner
 
 /// What is to be done for block `index` of queries, and the keys that its rows look at. By a whole warp, whose lane i
-/// gets those of group i % GROUPS. Without rows, kv_head is -1: a packed batch has the block to spare, or lengths make no sense.
-DEVICE Plan find_plan(const Params& params, int index, TileRange& range) {
-    Plan plan = {find_queries<BLOCK_Q, true>(params, index, params.num_heads / params.row_heads, params.rows_each), -1};
+/// gets those of group i % GROUPS. False if a packed batch has the block to spare, or if lengths make no sense.
+DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& range) {
+    plan.work = find_queries<BLOCK_Q, true>(params, index, params.num_heads / params.row_heads, params.rows_each);
     find_rows(plan.work, params);
     const Rows rows(params, plan.work);
-    if (!rows.exist()) return plan;
+    if (!rows.exist()) return false;
     plan.kv_head = quotient(plan.work.head * params.row_heads, quotient(params.num_heads, params.num_kv_heads));
     const Context context = context_of(params, plan);
     const QueryBlock block(params, context, rows);
@@ -1433,17 +1433,17 @@ DEVICE Plan find_plan(const Params& params, int index, TileRange& range) {
         const TileRange found = block.part(GROUP_ROWS * group, GROUP_ROWS).range(order);
         if (threadIdx.x % 32 % GROUPS == group && rows.holds(GROUP_ROWS * group)) range = found;
     }
-    return plan;
+    return true;
 }
 
-/// A warp that plans all further blocks, each while the producer loads the last tiles of the one before.
+/// A warp that plans all blocks, or all but the first, each while the producer loads the last tiles of the one before.
 DEVICE void plan_blocks(const Params& params, const Shared& shared) {
     unsigned parity = 0;
+    Plan plan;
     TileRange range;
     barrier_wait(shared.plan_empty(), parity);
     for (int index = block_index(); (index = next_work_tile(params, index)) >= 0;) {
-        const Plan plan = find_plan(params, index, range);
-        if (plan.kv_head < 0) continue;
+        if (!find_plan(params, index, plan, range)) continue;
         shared.hand_over(plan, range);
         parity ^= 1;
         barrier_wait(shared.plan_empty(), parity);
@@ -1484,7 +1484,7 @@ struct QueryLoader {
         parity ^= 1;
     }
 
-    /// By a warp of its own, so that K and V of the next block need not wait for the slowest warpgroup. `plan`: of the first.
+    /// By a warp of its own, so that K and V of the next block need not wait for the slowest warpgroup. `plan`: as below.
     DEVICE void run(Plan plan) {
         for (unsigned turn = 0;; turn ^= 1) {
             TileRange own;
@@ -1576,6 +1576,7 @@ struct Producer {
         }
     }
 
+    /// `plan` and `own` are of the first block, if that is planned already.
     DEVICE void run(Plan plan, TileRange own) {
         for (unsigned parity = 0;; parity ^= 1) {
             plan.kv_head < 0 ? ask_for_plan(-1) : load_block(plan, own);
@@ -1910,9 +1911,10 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     }
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
-        // Meanwhile each warp that needs it makes the plan of the first block of queries.
+        Plan plan;
         TileRange own;
-        const Plan plan = find_plan(params, block_index(), own);
+        // Meanwhile each warp that needs the plan of the first block of queries makes it.
+        if (!find_plan(params, block_index(), plan, own)) plan.kv_head = -1;
         named_wait(0, THREADS + 128);  // all threads, as __syncthreads does, which can't stand in branches
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<32>();

@@ -19,22 +19,22 @@
 //  1642  the producer
 //  1663    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
 //  1749    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1774  queries times keys
-//  1811  the consumers
-//  1987    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  1992    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  1998    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  2003    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  2006    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2009    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  2012    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2017    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2036    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2052    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2063  the kernel
-//  2072    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2085    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2092    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//  1775  queries times keys
+//  1812  the consumers
+//  1988    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  1993    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  1999    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  2004    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  2007    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2010    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  2013    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2018    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2037    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2053    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2064  the kernel
+//  2073    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2087    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2094    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances beyond `reach` share
 // the last entry of their side; entry `reach` is distance 0, the ones above it are keys after the query.
@@ -1607,12 +1607,12 @@ DEVICE Context context_of(const Params& params, const Plan& plan) {
 // ---------------------------------------------------------------- the planner
 
 /// What is to be done for block `index` of queries, and the keys that its rows look at. By a whole warp, whose lane i
-/// gets those of group i % GROUPS. Without rows, kv_head is -1: a packed batch has the block to spare, or lengths make no sense.
-DEVICE Plan find_plan(const Params& params, int index, TileRange& range) {
-    Plan plan = {find_queries<BLOCK_Q, true>(params, index, params.num_heads / params.row_heads, params.rows_each), -1};
+/// gets those of group i % GROUPS. False if a packed batch has the block to spare, or if lengths make no sense.
+DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& range) {
+    plan.work = find_queries<BLOCK_Q, true>(params, index, params.num_heads / params.row_heads, params.rows_each);
     find_rows(plan.work, params);
     const Rows rows(params, plan.work);
-    if (!rows.exist()) return plan;
+    if (!rows.exist()) return false;
     plan.kv_head = quotient(plan.work.head * params.row_heads, quotient(params.num_heads, params.num_kv_heads));
     const Context context = context_of(params, plan);
     const QueryBlock block(params, context, rows);
@@ -1622,17 +1622,17 @@ DEVICE Plan find_plan(const Params& params, int index, TileRange& range) {
         const TileRange found = block.part(GROUP_ROWS * group, GROUP_ROWS).range(order);
         if (threadIdx.x % 32 % GROUPS == group && rows.holds(GROUP_ROWS * group)) range = found;
     }
-    return plan;
+    return true;
 }
 
-/// A warp that plans all further blocks, each while the producer loads the last tiles of the one before.
+/// A warp that plans all blocks, or all but the first, each while the producer loads the last tiles of the one before.
 DEVICE void plan_blocks(const Params& params, const Shared& shared) {
     unsigned parity = 0;
+    Plan plan;
     TileRange range;
     barrier_wait(shared.plan_empty(), parity);
     for (int index = block_index(); (index = next_work_tile(params, index)) >= 0;) {
-        const Plan plan = find_plan(params, index, range);
-        if (plan.kv_head < 0) continue;
+        if (!find_plan(params, index, plan, range)) continue;
         shared.hand_over(plan, range);
         parity ^= 1;
         barrier_wait(shared.plan_empty(), parity);
@@ -1673,7 +1673,7 @@ struct QueryLoader {
         parity ^= 1;
     }
 
-    /// By a warp of its own, so that K and V of the next block need not wait for the slowest warpgroup. `plan`: of the first.
+    /// By a warp of its own, so that K and V of the next block need not wait for the slowest warpgroup. `plan`: as below.
     DEVICE void run(Plan plan) {
         for (unsigned turn = 0;; turn ^= 1) {
             TileRange own;
@@ -1761,6 +1761,7 @@ struct Producer {
         }
     }
 
+    /// `plan` and `own` are of the first block, if that is planned already.
     DEVICE void run(Plan plan, TileRange own) {
         for (unsigned parity = 0;; parity ^= 1) {
             plan.kv_head < 0 ? ask_for_plan(-1) : load_block(plan, own);
@@ -2078,9 +2079,10 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     }
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
-        // Meanwhile each warp that needs it makes the plan of the first block of queries.
+        Plan plan;
         TileRange own;
-        const Plan plan = find_plan(params, block_index(), own);
+        // Meanwhile each warp that needs the plan of the first block of queries makes it.
+        if (!find_plan(params, block_index(), plan, own)) plan.kv_head = -1;
         named_wait(0, THREADS + 128);  // all threads, as __syncthreads does, which can't stand in branches
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<32>();

@@ -392,12 +392,18 @@ class HopperForward(ForwardFacts):
 
     @property
     def plans_ahead(self) -> bool:
-        """Whether a warp of its own takes work tiles and plans all but the first, and another loads Q. One
-        does all where V is transposed, which leaves no warps, and for one group of rows, of which there is little to
-        plan. But without a mask, if products overlap, keys of a block needn't wait for its Q. And a producer with the
-        fewest registers has none for it: another warp takes, plans and loads Q there, and two may transpose V."""
+        """Whether a warp of its own takes and plans work tiles, and another loads Q. One does all where V is
+        transposed, which leaves no warps, and for one group of rows, of which there is little to plan. But without a
+        mask, if products overlap, keys of a block needn't wait for its Q. And a producer with the fewest registers has
+        none for it: another warp takes, plans and loads Q there, and two may transpose V."""
         apart = self.row_groups > 1 or (self.plan.overlap and not self.plan.variant.keeps)
         return self._is_crowded or (apart and not self.transposes_values)
+
+    @property
+    def plans_first(self) -> bool:
+        """Whether each warp that needs it plans the first block for itself, so that nobody hands it over. Plans with
+        bounds from inputs are long: a second copy takes registers that the producer doesn't have."""
+        return self.plans_ahead and not self.plan.rules.bounds_read
 
     @property
     def loading_warps(self) -> int:

@@ -18,22 +18,22 @@
 //  1663  the producer
 //  1684    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
 //  1767    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1796  queries times keys
-//  1831  the consumers
-//  2016    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2020    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2029    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  2033    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  2036    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2038    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  2041    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2061    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2078    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2093    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2101  the kernel
-//  2109    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2122    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2130    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//  1794  queries times keys
+//  1829  the consumers
+//  2014    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2018    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2027    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  2031    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  2034    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2036    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  2039    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2059    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2076    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2091    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2099  the kernel
+//  2107    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2121    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2129    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -1642,12 +1642,12 @@ DEVICE Context context_of(const Params& params, const Plan& plan) {
 // ---------------------------------------------------------------- the planner
 
 /// What is to be done for block `index` of queries, and the keys that its rows look at. By a whole warp, whose lane i
-/// gets those of group i % GROUPS. Without rows, kv_head is -1: a packed batch has the block to spare, or lengths make no sense.
-DEVICE Plan find_plan(const Params& params, int index, TileRange& range) {
-    Plan plan = {find_queries<BLOCK_Q, false>(params, index, params.num_heads, 1), -1};
+/// gets those of group i % GROUPS. False if a packed batch has the block to spare, or if lengths make no sense.
+DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& range) {
+    plan.work = find_queries<BLOCK_Q, false>(params, index, params.num_heads, 1);
     find_rows(plan.work, params);
     const Rows rows(params, plan.work);
-    if (!rows.exist()) return plan;
+    if (!rows.exist()) return false;
     plan.kv_head = quotient(plan.work.head, quotient(params.num_heads, params.num_kv_heads));
     const Context context = context_of(params, plan);
     const QueryBlock block(params, context, rows);
@@ -1657,7 +1657,7 @@ DEVICE Plan find_plan(const Params& params, int index, TileRange& range) {
         const TileRange found = block.part(GROUP_ROWS * group, GROUP_ROWS).range(order);
         if (threadIdx.x % 32 % GROUPS == group && rows.holds(GROUP_ROWS * group)) range = found;
     }
-    return plan;
+    return true;
 }
 
 // ---------------------------------------------------------------- the producer
@@ -1779,14 +1779,12 @@ struct Producer {
         }
     }
 
+    /// `plan` and `own` are of the first block, if that is planned already.
     DEVICE void run(Plan plan, TileRange own) {
         if (params.values_ahead != nullptr) wait_for_kernel_ahead();  // which transposes V
-        for (int index = block_index();;) {
-            if (plan.kv_head >= 0) load_block(plan, own);
-            index = next_work_tile(params, index);
-            if (index < 0) break;
-            plan = find_plan(params, index, own);
-        }
+        Plan block;
+        for (int index = block_index(); index >= 0; index = next_work_tile(params, index))
+            if (find_plan(params, index, block, own)) load_block(block, own);
         load_keys({}, {}, {{}, -1}, true);
         if (params.values_ahead != nullptr) return;
         barrier_wait(shared.loaded_empty(values.stage), values.parity);
@@ -2115,9 +2113,10 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     }
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
-        // Meanwhile each warp that needs it makes the plan of the first block of queries.
+        Plan plan;
         TileRange own;
-        const Plan plan = find_plan(params, block_index(), own);
+        plan = {{}, -1};  // the first block is planned like all others
+        own = {};
         named_wait(0, THREADS + 128);  // all threads, as __syncthreads does, which can't stand in branches
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<56>();
