@@ -4,39 +4,39 @@
 // Contents, by line:
 //    72  sizes
 //    87  leaf code: element.cuh 89, math.cuh 102, bf16.cuh 181, running_max.cuh 204, stale_max_softmax.cuh 231,
-//        philox_words.cuh 303, philox.cuh 343, tiles_1d.cuh 394, grid.cuh 415, output.cuh 522, head_rows.cuh 598,
-//        in_registers.cuh 633, kept_rows.cuh 636, key_bits.cuh 650, rotation.cuh 665, scores.cuh 675,
-//        shared_tests.cuh 719, tile_kind.cuh 761, tiles.cuh 765, functions.cuh 786, load.cuh 801, search.cuh 858,
-//        sorted_hints.cuh 889
-//   912  alibi_documents: Params 914, Context 941, make_context 955, Row 974, make_row 980, rows_alike 991,
-//        row_of_lane 993, keep 1000, keep_bits 1009, score_mod 1020, KvBounds 1031, kv_bounds 1035,
-//        dropout_threshold 1060
-//  1065  a block of queries
-//  1195  leaf code, continued: tile_scheduler.cuh 1197, group_tiles.cuh 1209, descending_tiles.cuh 1231,
-//        low_scores_step.cuh 1268, layout.cuh 1309, load_matrices.cuh 1331, warp_scores.cuh 1337, barrier.cuh 1359,
-//        words.cuh 1417, pipeline.cuh 1440, tma.cuh 1551, tma_1d.cuh 1575, kv_in_rows.cuh 1597, wgmma.cuh 1607,
-//        values_loaded.cuh 1660, warpgroup.cuh 1678
-//  1705  what the warps share
-//  1743  the planner
-//  1764  the producer
-//  1785    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1853    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1876  queries times keys
-//  1912  the consumers
-//  2087    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2090    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2096    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  2100    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  2102    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2105    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  2108    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2113    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2132    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2147    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2155  the kernel
-//  2163    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2177    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2182    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        philox_words.cuh 303, philox.cuh 343, tiles_1d.cuh 394, grid.cuh 415, output.cuh 519, head_rows.cuh 595,
+//        in_registers.cuh 630, kept_rows.cuh 633, key_bits.cuh 647, rotation.cuh 662, scores.cuh 672,
+//        shared_tests.cuh 716, tile_kind.cuh 758, tiles.cuh 762, functions.cuh 783, load.cuh 798, search.cuh 855,
+//        sorted_hints.cuh 886
+//   909  alibi_documents: Params 911, Context 938, make_context 952, Row 971, make_row 977, rows_alike 988,
+//        row_of_lane 990, keep 997, keep_bits 1006, score_mod 1017, KvBounds 1028, kv_bounds 1032,
+//        dropout_threshold 1057
+//  1062  a block of queries
+//  1192  leaf code, continued: tile_scheduler.cuh 1194, group_tiles.cuh 1206, descending_tiles.cuh 1228,
+//        low_scores_step.cuh 1265, layout.cuh 1306, load_matrices.cuh 1328, warp_scores.cuh 1334, barrier.cuh 1356,
+//        words.cuh 1414, pipeline.cuh 1437, tma.cuh 1556, tma_1d.cuh 1580, kv_in_rows.cuh 1602, wgmma.cuh 1612,
+//        values_loaded.cuh 1665, warpgroup.cuh 1683
+//  1710  what the warps share
+//  1748  the planner
+//  1769  the producer
+//  1790    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1870    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1893  queries times keys
+//  1929  the consumers
+//  2104    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2107    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2113    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  2117    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  2119    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2122    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  2125    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2130    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2149    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2164    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2172  the kernel
+//  2180    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2190    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2197    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention over packed documents with ALiBi, a window, a soft cap and dropout.
 //
@@ -496,8 +496,6 @@ DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int 
     sequence = low;
 }
 
-DEVICE int quotient(int n, int d) { return (unsigned)n / (unsigned)d; }  // of none below 0; a short division
-
 /// Which head, split and rows block `index` of queries is. A sequence has `heads` heads, and a query `rows_each` rows.
 /// The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows go first: a
 /// causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -505,16 +503,15 @@ template <int BLOCK_Q, bool SPLITS = true, class Params>
 DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
     const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int first = quotient(index, params.head_swizzle * params.q_blocks) * params.head_swizzle;  // of the swizzle
+    const int swizzle = index / (params.head_swizzle * params.q_blocks), first = swizzle * params.head_swizzle;
     const int here = min(params.head_swizzle, all_heads - first);
     index -= first * params.q_blocks;
-    const int from_last = quotient(index, here), of_all_splits = first + index - from_last * here;
-    const int of_all_heads = quotient(of_all_splits, splits());
     Work work;
-    work.q_block = params.q_blocks - 1 - from_last;
-    work.split = of_all_splits - of_all_heads * splits();
-    work.sequence = work.batch_index = quotient(of_all_heads, heads);
-    work.head = of_all_heads - work.sequence * heads;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }
@@ -965,7 +962,7 @@ template <class AnyWork> DEVICE Context make_context(const Params& params, const
     ctx.inverse_cap = 1.0f / ctx.cap;
 #line 18 "specs/alibi_documents.attn"
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
-#line 969 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 966 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
     ctx.doc_sorted = sorted_hint_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
@@ -984,7 +981,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     const int* doc_row = ctx.doc_base + row.q_pos * params.doc_stride1;
 #line 16 "specs/alibi_documents.attn"
     row.doc_q_pos = load_if(in_range(row.q_pos, ctx.doc_length), doc_row);
-#line 988 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 985 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1000,7 +997,7 @@ DEVICE Row row_of_lane(const Row& row, int lane) {
 DEVICE bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 16 "specs/alibi_documents.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1004 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1001 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // let distance = q_pos - kv_idx
@@ -1010,7 +1007,7 @@ DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& r
 #line 14 "specs/alibi_documents.attn"
     const unsigned keep_1 = bits_below(row.q_pos + 1 - kv_idx);
     const unsigned keep_2 = keep_1 & ~bits_below(row.q_pos - 1023 - kv_idx);
-#line 1014 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1011 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -1023,7 +1020,7 @@ DEVICE float score_mod(const Params& params, const Context& ctx, const Row& row,
 #line 18 "specs/alibi_documents.attn"
     const float score_1 = score - ctx.slope_h * (float)distance;
     return ctx.cap * tanh_branchless(score_1 * ctx.inverse_cap);
-#line 1027 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1024 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1522,6 +1519,14 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     DEVICE Plan read_plan_of(int warpgroup, unsigned turn) const { return take<Plan>(work_at(warpgroup, turn)); }
     DEVICE Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
+    /// By a whole warp. Lane i gets the range of group i % GROUPS.
+    DEVICE Plan read_plan(TileRange& range) const {
+        unsigned words[4];
+        load_words(base + RANGES_AT + threadIdx.x % 32 % GROUPS * 16, words);
+        memcpy(&range, words, sizeof(range));
+        return take<Plan>(base + PLAN_AT);
+    }
+
 protected:
     static DEVICE int take_word(unsigned address) { return uniform(threadIdx.x % 32 == 0 ? load_word(address) : 0); }
 
@@ -1749,7 +1754,7 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     find_rows(plan.work, params);
     const Rows rows(params, plan.work);
     if (!rows.exist()) return false;
-    plan.kv_head = quotient(plan.work.head, quotient(params.num_heads, params.num_kv_heads));
+    plan.kv_head = plan.work.head / (params.num_heads / params.num_kv_heads);
     const Context context = context_of(params, plan);
     const QueryBlock block(params, context, rows);
     const KvOrder order = {};
@@ -1793,6 +1798,18 @@ struct QueryLoader {
             }
         }
         parity ^= 1;
+    }
+
+    /// What a warp of its own does, so that K and V of the next block need not wait for the slowest warpgroup.
+    DEVICE void run() {
+        for (unsigned turn = 0;; turn ^= 1) {
+            TileRange own;
+            barrier_wait(shared.plan_full(), turn);
+            const Plan plan = shared.read_plan(own);
+            barrier_arrive(shared.plan_empty());
+            if (plan.kv_head < 0) return;
+            load(plan);
+        }
     }
 };
 
@@ -1865,11 +1882,11 @@ struct Producer {
         }
     }
 
-    /// `plan` and `own` are of the first block, if that is planned already.
-    DEVICE void run(Plan plan, TileRange own) {
-        Plan block;
+    DEVICE void run() {
+        TileRange own;
+        Plan plan;
         for (int index = block_index(); index >= 0; index = next_work_tile(params, index))
-            if (find_plan(params, index, block, own)) load_block(block, own);
+            if (find_plan(params, index, plan, own)) load_block(plan, own);
         load_keys({}, {}, {{}, -1}, true);
     }
 };
@@ -2167,18 +2184,16 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         tma_prefetch(k_map);
         tma_prefetch(v_map);
     }
+    __syncthreads();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
-        Plan plan;
-        TileRange own;
-        plan = {{}, -1};  // the first block is planned like all others
-        own = {};
-        named_wait(0, THREADS + 128);  // all threads, as __syncthreads does, which can't stand in branches
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<88>();
-        if (warp == WARPS) Producer{params, k_map, v_map, shared, {params, q_map, shared}}.run(plan, own);
+        if (warp == WARPS) {
+            Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
+            producer.run();
+        }
     } else {
-        named_wait(0, THREADS + 128);
         // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<208>();
         Consumer consumer(params, shared, warpgroup);

@@ -5,19 +5,19 @@
 //    42  sizes
 //    56  leaf code: element.cuh 58, math.cuh 62, bf16.cuh 119, statistics_floats.cuh 141, lanes.cuh 163,
 //        layout.cuh 176, load_matrices.cuh 219, mma_16bit.cuh 230, low_bits_16bit.cuh 304, gradient_softmax.cuh 320,
-//        replay_all.cuh 338, grid.cuh 344, output.cuh 447, copy.cuh 515, tile_kind.cuh 583, tiles.cuh 587,
-//        pair_stream.cuh 651, row_blocks.cuh 729, tiles_1d.cuh 741
-//   786  causal: Params 788, Context 803, make_context 811, Row 816, make_row 820, keep 829, ScoreGradient 836,
-//        KvBounds 842, kv_bounds 846
-//   855  pairs
-//   896  leaf code, continued: kept_in_registers.cuh 898
-//   906  one tile of gradients
-//   942  the kernel
-//   999    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
-//  1004    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
-//  1006    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
-//  1009    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
-//  1014    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
+//        replay_all.cuh 338, grid.cuh 344, output.cuh 444, copy.cuh 512, tile_kind.cuh 580, tiles.cuh 584,
+//        pair_stream.cuh 648, row_blocks.cuh 726, tiles_1d.cuh 738
+//   783  causal: Params 785, Context 800, make_context 808, Row 813, make_row 817, keep 826, ScoreGradient 833,
+//        KvBounds 839, kv_bounds 843
+//   852  pairs
+//   893  leaf code, continued: kept_in_registers.cuh 895
+//   903  one tile of gradients
+//   939  the kernel
+//   996    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
+//  1001    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
+//  1003    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
+//  1006    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1011    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -409,8 +409,6 @@ DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int 
     sequence = low;
 }
 
-DEVICE int quotient(int n, int d) { return (unsigned)n / (unsigned)d; }  // of none below 0; a short division
-
 /// Which head, split and rows block `index` of queries is. A sequence has `heads` heads, and a query `rows_each` rows.
 /// The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows go first: a
 /// causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -418,16 +416,15 @@ template <int BLOCK_Q, bool SPLITS = true, class Params>
 DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
     const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int first = quotient(index, params.head_swizzle * params.q_blocks) * params.head_swizzle;  // of the swizzle
+    const int swizzle = index / (params.head_swizzle * params.q_blocks), first = swizzle * params.head_swizzle;
     const int here = min(params.head_swizzle, all_heads - first);
     index -= first * params.q_blocks;
-    const int from_last = quotient(index, here), of_all_splits = first + index - from_last * here;
-    const int of_all_heads = quotient(of_all_splits, splits());
     Work work;
-    work.q_block = params.q_blocks - 1 - from_last;
-    work.split = of_all_splits - of_all_heads * splits();
-    work.sequence = work.batch_index = quotient(of_all_heads, heads);
-    work.head = of_all_heads - work.sequence * heads;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }
@@ -821,7 +818,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 825 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 822 "causal_backward_dq_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -829,7 +826,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 833 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 830 "causal_backward_dq_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.

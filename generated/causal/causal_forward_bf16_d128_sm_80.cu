@@ -4,26 +4,26 @@
 // Contents, by line:
 //    48  sizes
 //    62  leaf code: element.cuh 64, math.cuh 68, bf16.cuh 155, running_max.cuh 178, softmax_rows.cuh 205,
-//        normalize_softmax.cuh 266, keep_all.cuh 303, tiles_1d.cuh 310, grid.cuh 331, output.cuh 445,
-//        head_rows.cuh 521, in_registers.cuh 560, kept_rows.cuh 566, key_bits.cuh 580, rotation.cuh 595,
-//        scores.cuh 605, tile_kind.cuh 649, tiles.cuh 653
-//   719  causal: Params 721, Context 734, make_context 742, Row 747, make_row 751, keep_bits 760, KvBounds 768,
-//        kv_bounds 772
-//   781  a block of queries
-//   893  leaf code, continued: lanes.cuh 895, addresses_recomputed.cuh 908, layout.cuh 922, load_matrices.cuh 978,
-//        mma_16bit.cuh 989, copy.cuh 1081, words.cuh 1143, queries.cuh 1156
-//  1170  one tile of attention
-//  1198    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
-//  1216    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-//  1224    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1231  leaf code of the loop over tiles: kv_rows.cuh 1233, kv_stream.cuh 1252, load_rows.cuh 1345,
-//        block_range.cuh 1366
-//  1378  the kernel
-//  1384    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
-//  1421    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
-//  1425    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  1440    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
-//  1442    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
+//        normalize_softmax.cuh 266, keep_all.cuh 303, tiles_1d.cuh 310, grid.cuh 331, output.cuh 442,
+//        head_rows.cuh 518, in_registers.cuh 557, kept_rows.cuh 563, key_bits.cuh 577, rotation.cuh 592,
+//        scores.cuh 602, tile_kind.cuh 646, tiles.cuh 650
+//   716  causal: Params 718, Context 731, make_context 739, Row 744, make_row 748, keep_bits 757, KvBounds 765,
+//        kv_bounds 769
+//   778  a block of queries
+//   890  leaf code, continued: lanes.cuh 892, addresses_recomputed.cuh 905, layout.cuh 919, load_matrices.cuh 975,
+//        mma_16bit.cuh 986, copy.cuh 1078, words.cuh 1140, queries.cuh 1153
+//  1167  one tile of attention
+//  1195    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
+//  1213    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+//  1221    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1228  leaf code of the loop over tiles: kv_rows.cuh 1230, kv_stream.cuh 1249, load_rows.cuh 1342,
+//        block_range.cuh 1363
+//  1375  the kernel
+//  1381    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1418    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1422    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1437    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1439    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -407,8 +407,6 @@ DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int 
     sequence = low;
 }
 
-DEVICE int quotient(int n, int d) { return (unsigned)n / (unsigned)d; }  // of none below 0; a short division
-
 /// Which head, split and rows block `index` of queries is. A sequence has `heads` heads, and a query `rows_each` rows.
 /// The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows go first: a
 /// causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -416,16 +414,15 @@ template <int BLOCK_Q, bool SPLITS = true, class Params>
 DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
     const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int first = quotient(index, params.head_swizzle * params.q_blocks) * params.head_swizzle;  // of the swizzle
+    const int swizzle = index / (params.head_swizzle * params.q_blocks), first = swizzle * params.head_swizzle;
     const int here = min(params.head_swizzle, all_heads - first);
     index -= first * params.q_blocks;
-    const int from_last = quotient(index, here), of_all_splits = first + index - from_last * here;
-    const int of_all_heads = quotient(of_all_splits, splits());
     Work work;
-    work.q_block = params.q_blocks - 1 - from_last;
-    work.split = of_all_splits - of_all_heads * splits();
-    work.sequence = work.batch_index = quotient(of_all_heads, heads);
-    work.head = of_all_heads - work.sequence * heads;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }
@@ -752,7 +749,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 756 "causal_forward_bf16_d128_sm_80.cu"
+#line 753 "causal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -760,7 +757,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 764 "causal_forward_bf16_d128_sm_80.cu"
+#line 761 "causal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

@@ -4,19 +4,19 @@
 // Contents, by line:
 //    57  sizes
 //    70  leaf code: element.cuh 72, math.cuh 76, bf16.cuh 155, running_max.cuh 178, stale_max_softmax.cuh 205,
-//        tiles_1d.cuh 302, grid.cuh 323, output.cuh 430, head_rows.cuh 506, kept_rows.cuh 534, key_bits.cuh 548,
-//        scores.cuh 563, tile_kind.cuh 581, tiles.cuh 585
-//   614  causal: Params 616, Context 630, make_context 638, Row 643, make_row 647, keep_bits 656, KvBounds 664,
-//        kv_bounds 668
-//   677  a block of queries
-//   771  leaf code, continued: tile_scheduler.cuh 773, group_tiles.cuh 785, descending_tiles.cuh 807, layout.cuh 844,
-//        load_matrices.cuh 866, warp_scores.cuh 872, barrier.cuh 894, words.cuh 952, pipeline.cuh 975, tma.cuh 1102,
-//        tma_1d.cuh 1126, kv_in_rows.cuh 1148, wgmma.cuh 1158, values_loaded.cuh 1211, warpgroup.cuh 1229
-//  1256  what the warps share
-//  1294  the planner
-//  1329  the producer
-//  1350    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1437    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//        tiles_1d.cuh 302, grid.cuh 323, output.cuh 427, head_rows.cuh 503, kept_rows.cuh 531, key_bits.cuh 545,
+//        scores.cuh 560, tile_kind.cuh 578, tiles.cuh 582
+//   611  causal: Params 613, Context 627, make_context 635, Row 640, make_row 644, keep_bits 653, KvBounds 661,
+//        kv_bounds 665
+//   674  a block of queries
+//   768  leaf code, continued: tile_scheduler.cuh 770, group_tiles.cuh 782, descending_tiles.cuh 804, layout.cuh 841,
+//        load_matrices.cuh 863, warp_scores.cuh 869, barrier.cuh 891, words.cuh 949, pipeline.cuh 972, tma.cuh 1098,
+//        tma_1d.cuh 1122, kv_in_rows.cuh 1144, wgmma.cuh 1154, values_loaded.cuh 1207, warpgroup.cuh 1225
+//  1252  what the warps share
+//  1290  the planner
+//  1328  the producer
+//  1349    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1436    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
 //  1463  queries times keys
 //  1499  the consumers
 //  1678    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
@@ -31,8 +31,8 @@
 //  1756    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
 //  1764  the kernel
 //  1772    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1786    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1793    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//  1782    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1794    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -404,8 +404,6 @@ DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int 
     sequence = low;
 }
 
-DEVICE int quotient(int n, int d) { return (unsigned)n / (unsigned)d; }  // of none below 0; a short division
-
 /// Which head, split and rows block `index` of queries is. A sequence has `heads` heads, and a query `rows_each` rows.
 /// The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows go first: a
 /// causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -413,16 +411,15 @@ template <int BLOCK_Q, bool SPLITS = true, class Params>
 DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
     const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int first = quotient(index, params.head_swizzle * params.q_blocks) * params.head_swizzle;  // of the swizzle
+    const int swizzle = index / (params.head_swizzle * params.q_blocks), first = swizzle * params.head_swizzle;
     const int here = min(params.head_swizzle, all_heads - first);
     index -= first * params.q_blocks;
-    const int from_last = quotient(index, here), of_all_splits = first + index - from_last * here;
-    const int of_all_heads = quotient(of_all_splits, splits());
     Work work;
-    work.q_block = params.q_blocks - 1 - from_last;
-    work.split = of_all_splits - of_all_heads * splits();
-    work.sequence = work.batch_index = quotient(of_all_heads, heads);
-    work.head = of_all_heads - work.sequence * heads;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }
@@ -648,7 +645,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 652 "causal_forward_bf16_d128_sm_90a.cu"
+#line 649 "causal_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -656,7 +653,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 660 "causal_forward_bf16_d128_sm_90a.cu"
+#line 657 "causal_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1057,12 +1054,11 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     DEVICE Plan read_plan_of(int warpgroup, unsigned turn) const { return take<Plan>(work_at(warpgroup, turn)); }
     DEVICE Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
-    /// By a whole warp; lane i brings the range of group i % GROUPS.
-    DEVICE void hand_over(const Plan& plan, const TileRange& range) const {
+    /// By a whole warp, which arrives at the full barrier next; lane i brings the range of group i % GROUPS.
+    DEVICE void write_plan(const Plan& plan, const TileRange& range) const {
         const int lane = threadIdx.x % 32;
         if (lane == 0) put(base + PLAN_AT, plan);
         if (lane < GROUPS) put(base + RANGES_AT + 16 * lane, range);
-        barrier_arrive(plan_full());
     }
 
     /// By a whole warp. Lane i gets the range of group i % GROUPS.
@@ -1300,7 +1296,7 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     find_rows(plan.work, params);
     const Rows rows(params, plan.work);
     if (!rows.exist()) return false;
-    plan.kv_head = quotient(plan.work.head, quotient(params.num_heads, params.num_kv_heads));
+    plan.kv_head = plan.work.head / (params.num_heads / params.num_kv_heads);
     const Context context = context_of(params, plan);
     const QueryBlock block(params, context, rows);
     const KvOrder order = {};
@@ -1312,19 +1308,22 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     return true;
 }
 
-/// A warp that plans all blocks, or all but the first, each while the producer loads the last tiles of the one before.
+/// A warp that asks for a block and plans it while the producer loads the last tiles of the one before.
 DEVICE void plan_blocks(const Params& params, const Shared& shared) {
     unsigned parity = 0;
+    auto hand_over = [&](const Plan& plan, const TileRange& range) {
+        shared.write_plan(plan, range);
+        barrier_arrive(shared.plan_full());
+    };
     Plan plan;
     TileRange range;
-    barrier_wait(shared.plan_empty(), parity);
-    for (int index = block_index(); (index = next_work_tile(params, index)) >= 0;) {
+    for (int index = block_index(); index >= 0; index = next_work_tile(params, index)) {
         if (!find_plan(params, index, plan, range)) continue;
-        shared.hand_over(plan, range);
-        parity ^= 1;
+        hand_over(plan, range);
         barrier_wait(shared.plan_empty(), parity);
+        parity ^= 1;
     }
-    shared.hand_over({{}, -1}, {});
+    hand_over({{}, -1}, {});
 }
 // ---------------------------------------------------------------- the producer
 
@@ -1360,15 +1359,15 @@ struct QueryLoader {
         parity ^= 1;
     }
 
-    /// By a warp of its own, so that K and V of the next block need not wait for the slowest warpgroup. `plan`: as below.
-    DEVICE void run(Plan plan) {
+    /// What a warp of its own does, so that K and V of the next block need not wait for the slowest warpgroup.
+    DEVICE void run() {
         for (unsigned turn = 0;; turn ^= 1) {
             TileRange own;
-            barrier_arrive(shared.plan_empty());
-            if (plan.kv_head >= 0) load(plan);
             barrier_wait(shared.plan_full(), turn);
-            plan = shared.read_plan(own);
+            const Plan plan = shared.read_plan(own);
+            barrier_arrive(shared.plan_empty());
             if (plan.kv_head < 0) return;
+            load(plan);
         }
     }
 };
@@ -1449,13 +1448,14 @@ struct Producer {
         }
     }
 
-    /// `plan` and `own` are of the first block, if that is planned already.
-    DEVICE void run(Plan plan, TileRange own) {
+    DEVICE void run() {
+        TileRange own;
+        Plan plan;
         for (unsigned parity = 0;; parity ^= 1) {
-            plan.kv_head < 0 ? ask_for_plan(-1) : load_block(plan, own);
             barrier_wait(shared.plan_full(), parity);
             plan = shared.read_plan(own);
             if (plan.kv_head < 0) break;
+            load_block(plan, own);
         }
         load_keys({}, {}, {{}, -1}, true);
     }
@@ -1776,20 +1776,21 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         tma_prefetch(k_map);
         tma_prefetch(v_map);
     }
+    __syncthreads();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
-        Plan plan;
-        TileRange own;
-        // Meanwhile each warp that needs the plan of the first block of queries makes it.
-        if (!find_plan(params, block_index(), plan, own)) plan.kv_head = -1;
-        named_wait(0, THREADS + 128);  // all threads, as __syncthreads does, which can't stand in branches
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<32>();
-        if (warp == WARPS) Producer{params, k_map, v_map, shared, {params, q_map, shared}}.run(plan, own);
+        if (warp == WARPS) {
+            Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
+            producer.run();
+        }
         if (warp == WARPS + 1) plan_blocks(params, shared);
-        if (warp == WARPS + 2) QueryLoader{params, q_map, shared}.run(plan);
+        if (warp == WARPS + 2) {
+            QueryLoader queries = {params, q_map, shared};
+            queries.run();
+        }
     } else {
-        named_wait(0, THREADS + 128);
         // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<160>();
         Consumer consumer(params, shared, warpgroup);

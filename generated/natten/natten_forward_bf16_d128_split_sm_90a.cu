@@ -4,20 +4,20 @@
 // Contents, by line:
 //    70  sizes
 //    83  leaf code: element.cuh 85, math.cuh 89, bf16.cuh 168, running_max.cuh 191, stale_max_softmax.cuh 218,
-//        tiles_1d.cuh 315, grid.cuh 336, output.cuh 443, group_queries.cuh 519, key_bits.cuh 603, scores.cuh 626,
-//        tile_kind.cuh 644, tiles.cuh 648
-//   686  natten: Params 688, Context 703, make_context 711, Row 716, make_row 720, keep_bits 744, KvBounds 758,
-//        kv_bounds 762, tile_kind 771
-//   798  a block of queries
-//   914  leaf code, continued: tile_scheduler.cuh 916, group_tiles.cuh 928, descending_tiles.cuh 950, layout.cuh 987,
-//        load_matrices.cuh 1009, warp_scores.cuh 1015, barrier.cuh 1037, words.cuh 1095, pipeline.cuh 1118,
-//        tma.cuh 1245, tma_1d.cuh 1269, kv_in_rows.cuh 1278, tma_5d.cuh 1288, warpgroup.cuh 1306,
-//        queries_of_group.cuh 1333, wgmma.cuh 1365, values_loaded.cuh 1418, finished.cuh 1436
-//  1450  what the warps share
-//  1488  the planner
-//  1523  the producer
-//  1544    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1634    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//        tiles_1d.cuh 315, grid.cuh 336, output.cuh 440, group_queries.cuh 516, key_bits.cuh 600, scores.cuh 623,
+//        tile_kind.cuh 641, tiles.cuh 645
+//   683  natten: Params 685, Context 700, make_context 708, Row 713, make_row 717, keep_bits 741, KvBounds 755,
+//        kv_bounds 759, tile_kind 768
+//   795  a block of queries
+//   911  leaf code, continued: tile_scheduler.cuh 913, group_tiles.cuh 925, descending_tiles.cuh 947, layout.cuh 984,
+//        load_matrices.cuh 1006, warp_scores.cuh 1012, barrier.cuh 1034, words.cuh 1092, pipeline.cuh 1115,
+//        tma.cuh 1241, tma_1d.cuh 1265, kv_in_rows.cuh 1274, tma_5d.cuh 1284, warpgroup.cuh 1302,
+//        queries_of_group.cuh 1329, wgmma.cuh 1361, values_loaded.cuh 1414, finished.cuh 1432
+//  1446  what the warps share
+//  1484  the planner
+//  1522  the producer
+//  1543    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1633    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
 //  1660  queries times keys
 //  1696  the consumers
 //  1875    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
@@ -32,8 +32,8 @@
 //  1954    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
 //  1963  the kernel
 //  1972    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1986    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1993    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//  1982    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1994    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"): positions count pixels row
 // by row, and each query sees the `kernel_width` x `kernel_height` pixels around its own. At a border the rectangle
@@ -417,8 +417,6 @@ DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int 
     sequence = low;
 }
 
-DEVICE int quotient(int n, int d) { return (unsigned)n / (unsigned)d; }  // of none below 0; a short division
-
 /// Which head, split and rows block `index` of queries is. A sequence has `heads` heads, and a query `rows_each` rows.
 /// The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows go first: a
 /// causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -426,16 +424,15 @@ template <int BLOCK_Q, bool SPLITS = true, class Params>
 DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
     const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int first = quotient(index, params.head_swizzle * params.q_blocks) * params.head_swizzle;  // of the swizzle
+    const int swizzle = index / (params.head_swizzle * params.q_blocks), first = swizzle * params.head_swizzle;
     const int here = min(params.head_swizzle, all_heads - first);
     index -= first * params.q_blocks;
-    const int from_last = quotient(index, here), of_all_splits = first + index - from_last * here;
-    const int of_all_heads = quotient(of_all_splits, splits());
     Work work;
-    work.q_block = params.q_blocks - 1 - from_last;
-    work.split = of_all_splits - of_all_heads * splits();
-    work.sequence = work.batch_index = quotient(of_all_heads, heads);
-    work.head = of_all_heads - work.sequence * heads;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }
@@ -733,7 +730,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
     row.limit_3 = smaller + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller - 6;
-#line 737 "natten_forward_bf16_d128_split_sm_90a.cu"
+#line 734 "natten_forward_bf16_d128_split_sm_90a.cu"
     return row;
 }
 
@@ -749,7 +746,7 @@ DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& r
 #line 20 "specs/natten.attn"
     const unsigned keep_1 = bits & remainder_bits<64, 1>(remainder, row.limit_3);
     const unsigned keep_2 = ~bits_below(row.limit_2 - kv_idx) & bits_below(row.limit - kv_idx);
-#line 753 "natten_forward_bf16_d128_split_sm_90a.cu"
+#line 750 "natten_forward_bf16_d128_split_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -1200,12 +1197,11 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     DEVICE Plan read_plan_of(int warpgroup, unsigned turn) const { return take<Plan>(work_at(warpgroup, turn)); }
     DEVICE Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
-    /// By a whole warp; lane i brings the range of group i % GROUPS.
-    DEVICE void hand_over(const Plan& plan, const TileRange& range) const {
+    /// By a whole warp, which arrives at the full barrier next; lane i brings the range of group i % GROUPS.
+    DEVICE void write_plan(const Plan& plan, const TileRange& range) const {
         const int lane = threadIdx.x % 32;
         if (lane == 0) put(base + PLAN_AT, plan);
         if (lane < GROUPS) put(base + RANGES_AT + 16 * lane, range);
-        barrier_arrive(plan_full());
     }
 
     /// By a whole warp. Lane i gets the range of group i % GROUPS.
@@ -1494,7 +1490,7 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     find_rows(plan.work, params);
     const Rows rows(params, plan.work);
     if (!rows.exist()) return false;
-    plan.kv_head = quotient(plan.work.head * params.row_heads, quotient(params.num_heads, params.num_kv_heads));
+    plan.kv_head = plan.work.head * params.row_heads / (params.num_heads / params.num_kv_heads);
     const Context context = context_of(params, plan);
     const QueryBlock block(params, context, rows);
     const KvOrder order = {};
@@ -1506,19 +1502,22 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     return true;
 }
 
-/// A warp that plans all blocks, or all but the first, each while the producer loads the last tiles of the one before.
+/// A warp that asks for a block and plans it while the producer loads the last tiles of the one before.
 DEVICE void plan_blocks(const Params& params, const Shared& shared) {
     unsigned parity = 0;
+    auto hand_over = [&](const Plan& plan, const TileRange& range) {
+        shared.write_plan(plan, range);
+        barrier_arrive(shared.plan_full());
+    };
     Plan plan;
     TileRange range;
-    barrier_wait(shared.plan_empty(), parity);
-    for (int index = block_index(); (index = next_work_tile(params, index)) >= 0;) {
+    for (int index = block_index(); index >= 0; index = next_work_tile(params, index)) {
         if (!find_plan(params, index, plan, range)) continue;
-        shared.hand_over(plan, range);
-        parity ^= 1;
+        hand_over(plan, range);
         barrier_wait(shared.plan_empty(), parity);
+        parity ^= 1;
     }
-    shared.hand_over({{}, -1}, {});
+    hand_over({{}, -1}, {});
 }
 // ---------------------------------------------------------------- the producer
 
@@ -1554,15 +1553,15 @@ struct QueryLoader {
         parity ^= 1;
     }
 
-    /// By a warp of its own, so that K and V of the next block need not wait for the slowest warpgroup. `plan`: as below.
-    DEVICE void run(Plan plan) {
+    /// What a warp of its own does, so that K and V of the next block need not wait for the slowest warpgroup.
+    DEVICE void run() {
         for (unsigned turn = 0;; turn ^= 1) {
             TileRange own;
-            barrier_arrive(shared.plan_empty());
-            if (plan.kv_head >= 0) load(plan);
             barrier_wait(shared.plan_full(), turn);
-            plan = shared.read_plan(own);
+            const Plan plan = shared.read_plan(own);
+            barrier_arrive(shared.plan_empty());
             if (plan.kv_head < 0) return;
+            load(plan);
         }
     }
 };
@@ -1646,13 +1645,14 @@ struct Producer {
         }
     }
 
-    /// `plan` and `own` are of the first block, if that is planned already.
-    DEVICE void run(Plan plan, TileRange own) {
+    DEVICE void run() {
+        TileRange own;
+        Plan plan;
         for (unsigned parity = 0;; parity ^= 1) {
-            plan.kv_head < 0 ? ask_for_plan(-1) : load_block(plan, own);
             barrier_wait(shared.plan_full(), parity);
             plan = shared.read_plan(own);
             if (plan.kv_head < 0) break;
+            load_block(plan, own);
         }
         load_keys({}, {}, {{}, -1}, true);
     }
@@ -1976,20 +1976,21 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         tma_prefetch(k_map);
         tma_prefetch(v_map);
     }
+    __syncthreads();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
-        Plan plan;
-        TileRange own;
-        // Meanwhile each warp that needs the plan of the first block of queries makes it.
-        if (!find_plan(params, block_index(), plan, own)) plan.kv_head = -1;
-        named_wait(0, THREADS + 128);  // all threads, as __syncthreads does, which can't stand in branches
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<136>();
-        if (warp == WARPS) Producer{params, k_map, v_map, shared, {params, q_map, shared}}.run(plan, own);
+        if (warp == WARPS) {
+            Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
+            producer.run();
+        }
         if (warp == WARPS + 1) plan_blocks(params, shared);
-        if (warp == WARPS + 2) QueryLoader{params, q_map, shared}.run(plan);
+        if (warp == WARPS + 2) {
+            QueryLoader queries = {params, q_map, shared};
+            queries.run();
+        }
     } else {
-        named_wait(0, THREADS + 128);
         // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<184>();
         Consumer consumer(params, shared, warpgroup);

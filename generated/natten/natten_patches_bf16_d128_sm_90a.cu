@@ -4,20 +4,20 @@
 // Contents, by line:
 //    72  sizes
 //    85  leaf code: element.cuh 87, math.cuh 91, bf16.cuh 170, running_max.cuh 193, stale_max_softmax.cuh 220,
-//        tiles_2d.cuh 317, key_bits.cuh 350, windows.cuh 365, grid.cuh 427, output.cuh 534, head_rows.cuh 610,
-//        kept_rows.cuh 638, scores.cuh 652, tile_kind.cuh 664, tiles.cuh 668
-//   694  natten: Params 696, Context 710, make_context 718, Row 723, make_row 727, keep_bits 749, column_bits 761,
-//        KvBounds 773, kv_bounds 777
-//   790  a block of queries
-//   887  leaf code, continued: tile_scheduler.cuh 889, group_tiles.cuh 901, window_tiles.cuh 926, layout.cuh 949,
-//        load_matrices.cuh 971, warp_scores.cuh 977, barrier.cuh 999, words.cuh 1057, pipeline.cuh 1080, tma.cuh 1207,
-//        tma_5d.cuh 1223, tma_2d.cuh 1241, kv_in_rows.cuh 1260, wgmma.cuh 1270, values_loaded.cuh 1323,
-//        warpgroup.cuh 1341
-//  1368  what the warps share
-//  1412  the planner
-//  1447  the producer
-//  1468    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1553    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//        tiles_2d.cuh 317, key_bits.cuh 350, windows.cuh 365, grid.cuh 427, output.cuh 531, head_rows.cuh 607,
+//        kept_rows.cuh 635, scores.cuh 649, tile_kind.cuh 661, tiles.cuh 665
+//   691  natten: Params 693, Context 707, make_context 715, Row 720, make_row 724, keep_bits 746, column_bits 758,
+//        KvBounds 770, kv_bounds 774
+//   787  a block of queries
+//   884  leaf code, continued: tile_scheduler.cuh 886, group_tiles.cuh 898, window_tiles.cuh 923, layout.cuh 946,
+//        load_matrices.cuh 968, warp_scores.cuh 974, barrier.cuh 996, words.cuh 1054, pipeline.cuh 1077, tma.cuh 1203,
+//        tma_5d.cuh 1219, tma_2d.cuh 1237, kv_in_rows.cuh 1256, wgmma.cuh 1266, values_loaded.cuh 1319,
+//        warpgroup.cuh 1337
+//  1364  what the warps share
+//  1408  the planner
+//  1446  the producer
+//  1467    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1552    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
 //  1579  queries times keys
 //  1615  the consumers
 //  1795    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
@@ -32,8 +32,8 @@
 //  1875    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
 //  1883  the kernel
 //  1891    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1905    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1912    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//  1901    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1913    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"): positions count pixels row
 // by row, and each query sees the `kernel_width` x `kernel_height` pixels around its own. At a border the rectangle
@@ -508,8 +508,6 @@ DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int 
     sequence = low;
 }
 
-DEVICE int quotient(int n, int d) { return (unsigned)n / (unsigned)d; }  // of none below 0; a short division
-
 /// Which head, split and rows block `index` of queries is. A sequence has `heads` heads, and a query `rows_each` rows.
 /// The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows go first: a
 /// causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -517,16 +515,15 @@ template <int BLOCK_Q, bool SPLITS = true, class Params>
 DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
     const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int first = quotient(index, params.head_swizzle * params.q_blocks) * params.head_swizzle;  // of the swizzle
+    const int swizzle = index / (params.head_swizzle * params.q_blocks), first = swizzle * params.head_swizzle;
     const int here = min(params.head_swizzle, all_heads - first);
     index -= first * params.q_blocks;
-    const int from_last = quotient(index, here), of_all_splits = first + index - from_last * here;
-    const int of_all_heads = quotient(of_all_splits, splits());
     Work work;
-    work.q_block = params.q_blocks - 1 - from_last;
-    work.split = of_all_splits - of_all_heads * splits();
-    work.sequence = work.batch_index = quotient(of_all_heads, heads);
-    work.head = of_all_heads - work.sequence * heads;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }
@@ -740,7 +737,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     row.limit_3 = smaller_2 + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller_2 - 6;
-#line 744 "natten_patches_bf16_d128_sm_90a.cu"
+#line 741 "natten_patches_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -753,7 +750,7 @@ DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& r
     const unsigned bits = ~rows_below<20, 4>(row.limit_2 - quotient);
 #line 21 "specs/natten.attn"
     return bits & rows_below<20, 4>(row.limit - quotient);
-#line 757 "natten_patches_bf16_d128_sm_90a.cu"
+#line 754 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // let center = clamp(place, before, size - 1 - after)
@@ -765,7 +762,7 @@ DEVICE unsigned column_bits(const Params& params, const Context& ctx, const Row&
     const unsigned bits = ~columns_below<20, 4>(row.limit_4 - remainder);
 #line 20 "specs/natten.attn"
     return bits & columns_below<20, 4>(row.limit_3 - remainder);
-#line 769 "natten_patches_bf16_d128_sm_90a.cu"
+#line 766 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1162,12 +1159,11 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     DEVICE Plan read_plan_of(int warpgroup, unsigned turn) const { return take<Plan>(work_at(warpgroup, turn)); }
     DEVICE Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
-    /// By a whole warp; lane i brings the range of group i % GROUPS.
-    DEVICE void hand_over(const Plan& plan, const TileRange& range) const {
+    /// By a whole warp, which arrives at the full barrier next; lane i brings the range of group i % GROUPS.
+    DEVICE void write_plan(const Plan& plan, const TileRange& range) const {
         const int lane = threadIdx.x % 32;
         if (lane == 0) put(base + PLAN_AT, plan);
         if (lane < GROUPS) put(base + RANGES_AT + 16 * lane, range);
-        barrier_arrive(plan_full());
     }
 
     /// By a whole warp. Lane i gets the range of group i % GROUPS.
@@ -1418,7 +1414,7 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     find_rows(plan.work, params);
     const Rows rows(params, plan.work);
     if (!rows.exist()) return false;
-    plan.kv_head = quotient(plan.work.head, quotient(params.num_heads, params.num_kv_heads));
+    plan.kv_head = plan.work.head / (params.num_heads / params.num_kv_heads);
     const Context context = context_of(params, plan);
     const QueryBlock block(params, context, rows);
     const KvOrder order = kv_order(block);
@@ -1430,19 +1426,22 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     return true;
 }
 
-/// A warp that plans all blocks, or all but the first, each while the producer loads the last tiles of the one before.
+/// A warp that asks for a block and plans it while the producer loads the last tiles of the one before.
 DEVICE void plan_blocks(const Params& params, const Shared& shared) {
     unsigned parity = 0;
+    auto hand_over = [&](const Plan& plan, const TileRange& range) {
+        shared.write_plan(plan, range);
+        barrier_arrive(shared.plan_full());
+    };
     Plan plan;
     TileRange range;
-    barrier_wait(shared.plan_empty(), parity);
-    for (int index = block_index(); (index = next_work_tile(params, index)) >= 0;) {
+    for (int index = block_index(); index >= 0; index = next_work_tile(params, index)) {
         if (!find_plan(params, index, plan, range)) continue;
-        shared.hand_over(plan, range);
-        parity ^= 1;
+        hand_over(plan, range);
         barrier_wait(shared.plan_empty(), parity);
+        parity ^= 1;
     }
-    shared.hand_over({{}, -1}, {});
+    hand_over({{}, -1}, {});
 }
 // ---------------------------------------------------------------- the producer
 
@@ -1478,15 +1477,15 @@ struct QueryLoader {
         parity ^= 1;
     }
 
-    /// By a warp of its own, so that K and V of the next block need not wait for the slowest warpgroup. `plan`: as below.
-    DEVICE void run(Plan plan) {
+    /// What a warp of its own does, so that K and V of the next block need not wait for the slowest warpgroup.
+    DEVICE void run() {
         for (unsigned turn = 0;; turn ^= 1) {
             TileRange own;
-            barrier_arrive(shared.plan_empty());
-            if (plan.kv_head >= 0) load(plan);
             barrier_wait(shared.plan_full(), turn);
-            plan = shared.read_plan(own);
+            const Plan plan = shared.read_plan(own);
+            barrier_arrive(shared.plan_empty());
             if (plan.kv_head < 0) return;
+            load(plan);
         }
     }
 };
@@ -1565,13 +1564,14 @@ struct Producer {
         }
     }
 
-    /// `plan` and `own` are of the first block, if that is planned already.
-    DEVICE void run(Plan plan, TileRange own) {
+    DEVICE void run() {
+        TileRange own;
+        Plan plan;
         for (unsigned parity = 0;; parity ^= 1) {
-            plan.kv_head < 0 ? ask_for_plan(-1) : load_block(plan, own);
             barrier_wait(shared.plan_full(), parity);
             plan = shared.read_plan(own);
             if (plan.kv_head < 0) break;
+            load_block(plan, own);
         }
         load_keys({}, {}, {{}, -1}, true);
     }
@@ -1895,20 +1895,21 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         tma_prefetch(k_map);
         tma_prefetch(v_map);
     }
+    __syncthreads();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
-        Plan plan;
-        TileRange own;
-        // Meanwhile each warp that needs the plan of the first block of queries makes it.
-        if (!find_plan(params, block_index(), plan, own)) plan.kv_head = -1;
-        named_wait(0, THREADS + 128);  // all threads, as __syncthreads does, which can't stand in branches
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<32>();
-        if (warp == WARPS) Producer{params, k_map, v_map, shared, {params, q_map, shared}}.run(plan, own);
+        if (warp == WARPS) {
+            Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
+            producer.run();
+        }
         if (warp == WARPS + 1) plan_blocks(params, shared);
-        if (warp == WARPS + 2) QueryLoader{params, q_map, shared}.run(plan);
+        if (warp == WARPS + 2) {
+            QueryLoader queries = {params, q_map, shared};
+            queries.run();
+        }
     } else {
-        named_wait(0, THREADS + 128);
         // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<160>();
         Consumer consumer(params, shared, warpgroup);

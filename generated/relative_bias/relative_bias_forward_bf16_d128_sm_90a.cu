@@ -4,21 +4,21 @@
 // Contents, by line:
 //    58  sizes
 //    72  leaf code: element.cuh 74, math.cuh 87, bf16.cuh 171, running_max.cuh 194, stale_max_softmax.cuh 221,
-//        tiles_1d.cuh 293, grid.cuh 314, output.cuh 421, head_rows.cuh 497, kept_rows.cuh 525, key_bits.cuh 543,
-//        rotation.cuh 553, scores.cuh 563, tile_kind.cuh 581, tiles.cuh 585, distances.cuh 597, load.cuh 626,
-//        score_form.cuh 637
-//   704  relative_bias: Params 706, Context 723, make_context 731, Row 736, make_row 740, score_form_holds 749,
-//        score_factor 756, score_bias 759
-//   767  a block of queries
-//   896  leaf code, continued: tile_scheduler.cuh 898, group_tiles.cuh 910, counted_tiles.cuh 932,
-//        low_scores_step.cuh 952, layout.cuh 993, load_matrices.cuh 1015, warp_scores.cuh 1021, barrier.cuh 1043,
-//        words.cuh 1104, pipeline.cuh 1127, tma.cuh 1254, tma_1d.cuh 1278, kv_in_rows.cuh 1300, ping_pong.cuh 1310,
-//        wgmma.cuh 1329, values_loaded.cuh 1382, warpgroup.cuh 1400
-//  1427  what the warps share
-//  1465  the planner
-//  1500  the producer
-//  1521    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1604    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//        tiles_1d.cuh 293, grid.cuh 314, output.cuh 418, head_rows.cuh 494, kept_rows.cuh 522, key_bits.cuh 540,
+//        rotation.cuh 550, scores.cuh 560, tile_kind.cuh 578, tiles.cuh 582, distances.cuh 594, load.cuh 623,
+//        score_form.cuh 634
+//   701  relative_bias: Params 703, Context 720, make_context 728, Row 733, make_row 737, score_form_holds 746,
+//        score_factor 753, score_bias 756
+//   764  a block of queries
+//   893  leaf code, continued: tile_scheduler.cuh 895, group_tiles.cuh 907, counted_tiles.cuh 929,
+//        low_scores_step.cuh 949, layout.cuh 990, load_matrices.cuh 1012, warp_scores.cuh 1018, barrier.cuh 1040,
+//        words.cuh 1101, pipeline.cuh 1124, tma.cuh 1250, tma_1d.cuh 1274, kv_in_rows.cuh 1296, ping_pong.cuh 1306,
+//        wgmma.cuh 1325, values_loaded.cuh 1378, warpgroup.cuh 1396
+//  1423  what the warps share
+//  1461  the planner
+//  1499  the producer
+//  1520    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1603    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
 //  1630  queries times keys
 //  1667  the consumers
 //  1843    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
@@ -33,8 +33,8 @@
 //  1907    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
 //  1917  the kernel
 //  1925    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  1939    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  1946    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//  1935    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  1947    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances beyond `reach` share
 // the last entry of their side; entry `reach` is distance 0, the ones above it are keys after the query.
@@ -395,8 +395,6 @@ DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int 
     sequence = low;
 }
 
-DEVICE int quotient(int n, int d) { return (unsigned)n / (unsigned)d; }  // of none below 0; a short division
-
 /// Which head, split and rows block `index` of queries is. A sequence has `heads` heads, and a query `rows_each` rows.
 /// The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows go first: a
 /// causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -404,16 +402,15 @@ template <int BLOCK_Q, bool SPLITS = true, class Params>
 DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
     const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int first = quotient(index, params.head_swizzle * params.q_blocks) * params.head_swizzle;  // of the swizzle
+    const int swizzle = index / (params.head_swizzle * params.q_blocks), first = swizzle * params.head_swizzle;
     const int here = min(params.head_swizzle, all_heads - first);
     index -= first * params.q_blocks;
-    const int from_last = quotient(index, here), of_all_splits = first + index - from_last * here;
-    const int of_all_heads = quotient(of_all_splits, splits());
     Work work;
-    work.q_block = params.q_blocks - 1 - from_last;
-    work.split = of_all_splits - of_all_heads * splits();
-    work.sequence = work.batch_index = quotient(of_all_heads, heads);
-    work.head = of_all_heads - work.sequence * heads;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }
@@ -741,7 +738,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 9 "specs/relative_bias.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 745 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 742 "relative_bias_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -759,7 +756,7 @@ using ScoreBias = RowBias;
 DEVICE ScoreBias score_bias(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 9 "specs/relative_bias.attn"
     const int offset = min(max(kv_idx - row.q_pos, -128), 128) + 128;
-#line 763 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 760 "relative_bias_forward_bf16_d128_sm_90a.cu"
     const float* bias_address = params.bias + ctx.h * params.bias_stride0 + offset * params.bias_stride1;
     return {load(bias_address)};
 }
@@ -1209,12 +1206,11 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     DEVICE Plan read_plan_of(int warpgroup, unsigned turn) const { return take<Plan>(work_at(warpgroup, turn)); }
     DEVICE Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
-    /// By a whole warp; lane i brings the range of group i % GROUPS.
-    DEVICE void hand_over(const Plan& plan, const TileRange& range) const {
+    /// By a whole warp, which arrives at the full barrier next; lane i brings the range of group i % GROUPS.
+    DEVICE void write_plan(const Plan& plan, const TileRange& range) const {
         const int lane = threadIdx.x % 32;
         if (lane == 0) put(base + PLAN_AT, plan);
         if (lane < GROUPS) put(base + RANGES_AT + 16 * lane, range);
-        barrier_arrive(plan_full());
     }
 
     /// By a whole warp. Lane i gets the range of group i % GROUPS.
@@ -1471,7 +1467,7 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     find_rows(plan.work, params);
     const Rows rows(params, plan.work);
     if (!rows.exist()) return false;
-    plan.kv_head = quotient(plan.work.head, quotient(params.num_heads, params.num_kv_heads));
+    plan.kv_head = plan.work.head / (params.num_heads / params.num_kv_heads);
     const Context context = context_of(params, plan);
     const QueryBlock block(params, context, rows);
     const KvOrder order = {};
@@ -1483,19 +1479,22 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     return true;
 }
 
-/// A warp that plans all blocks, or all but the first, each while the producer loads the last tiles of the one before.
+/// A warp that asks for a block and plans it while the producer loads the last tiles of the one before.
 DEVICE void plan_blocks(const Params& params, const Shared& shared) {
     unsigned parity = 0;
+    auto hand_over = [&](const Plan& plan, const TileRange& range) {
+        shared.write_plan(plan, range);
+        barrier_arrive(shared.plan_full());
+    };
     Plan plan;
     TileRange range;
-    barrier_wait(shared.plan_empty(), parity);
-    for (int index = block_index(); (index = next_work_tile(params, index)) >= 0;) {
+    for (int index = block_index(); index >= 0; index = next_work_tile(params, index)) {
         if (!find_plan(params, index, plan, range)) continue;
-        shared.hand_over(plan, range);
-        parity ^= 1;
+        hand_over(plan, range);
         barrier_wait(shared.plan_empty(), parity);
+        parity ^= 1;
     }
-    shared.hand_over({{}, -1}, {});
+    hand_over({{}, -1}, {});
 }
 // ---------------------------------------------------------------- the producer
 
@@ -1531,15 +1530,15 @@ struct QueryLoader {
         parity ^= 1;
     }
 
-    /// By a warp of its own, so that K and V of the next block need not wait for the slowest warpgroup. `plan`: as below.
-    DEVICE void run(Plan plan) {
+    /// What a warp of its own does, so that K and V of the next block need not wait for the slowest warpgroup.
+    DEVICE void run() {
         for (unsigned turn = 0;; turn ^= 1) {
             TileRange own;
-            barrier_arrive(shared.plan_empty());
-            if (plan.kv_head >= 0) load(plan);
             barrier_wait(shared.plan_full(), turn);
-            plan = shared.read_plan(own);
+            const Plan plan = shared.read_plan(own);
+            barrier_arrive(shared.plan_empty());
             if (plan.kv_head < 0) return;
+            load(plan);
         }
     }
 };
@@ -1616,13 +1615,14 @@ struct Producer {
         }
     }
 
-    /// `plan` and `own` are of the first block, if that is planned already.
-    DEVICE void run(Plan plan, TileRange own) {
+    DEVICE void run() {
+        TileRange own;
+        Plan plan;
         for (unsigned parity = 0;; parity ^= 1) {
-            plan.kv_head < 0 ? ask_for_plan(-1) : load_block(plan, own);
             barrier_wait(shared.plan_full(), parity);
             plan = shared.read_plan(own);
             if (plan.kv_head < 0) break;
+            load_block(plan, own);
         }
         load_keys({}, {}, {{}, -1}, true);
     }
@@ -1929,20 +1929,21 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         tma_prefetch(k_map);
         tma_prefetch(v_map);
     }
+    __syncthreads();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
-        Plan plan;
-        TileRange own;
-        // Meanwhile each warp that needs the plan of the first block of queries makes it.
-        if (!find_plan(params, block_index(), plan, own)) plan.kv_head = -1;
-        named_wait(0, THREADS + 128);  // all threads, as __syncthreads does, which can't stand in branches
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<32>();
-        if (warp == WARPS) Producer{params, k_map, v_map, shared, {params, q_map, shared}}.run(plan, own);
+        if (warp == WARPS) {
+            Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
+            producer.run();
+        }
         if (warp == WARPS + 1) plan_blocks(params, shared);
-        if (warp == WARPS + 2) QueryLoader{params, q_map, shared}.run(plan);
+        if (warp == WARPS + 2) {
+            QueryLoader queries = {params, q_map, shared};
+            queries.run();
+        }
     } else {
-        named_wait(0, THREADS + 128);
         // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<232>();
         Consumer consumer(params, shared, warpgroup);

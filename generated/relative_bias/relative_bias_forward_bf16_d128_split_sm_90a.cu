@@ -4,21 +4,21 @@
 // Contents, by line:
 //    58  sizes
 //    72  leaf code: element.cuh 74, math.cuh 87, bf16.cuh 171, running_max.cuh 194, stale_max_softmax.cuh 221,
-//        tiles_1d.cuh 293, grid.cuh 313, output.cuh 420, group_queries.cuh 496, key_bits.cuh 584, rotation.cuh 594,
-//        scores.cuh 604, tile_kind.cuh 648, tiles.cuh 652, load.cuh 673, score_form.cuh 684
-//   754  relative_bias: Params 756, Context 774, make_context 782, Row 787, make_row 791, score_mod 801,
-//        score_form_holds 812, score_factor 819, score_bias 822
-//   830  a block of queries
-//   987  leaf code, continued: tile_scheduler.cuh 989, group_tiles.cuh 1001, counted_tiles.cuh 1023,
-//        low_scores_step.cuh 1043, layout.cuh 1084, load_matrices.cuh 1106, warp_scores.cuh 1112, barrier.cuh 1134,
-//        words.cuh 1195, pipeline.cuh 1218, tma.cuh 1345, tma_1d.cuh 1369, kv_in_rows.cuh 1378, tma_5d.cuh 1388,
-//        warpgroup.cuh 1406, queries_of_group.cuh 1433, ping_pong.cuh 1465, wgmma.cuh 1484, values_loaded.cuh 1537,
-//        finished.cuh 1555
-//  1569  what the warps share
-//  1607  the planner
-//  1642  the producer
-//  1663    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1749    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//        tiles_1d.cuh 293, grid.cuh 313, output.cuh 417, group_queries.cuh 493, key_bits.cuh 581, rotation.cuh 591,
+//        scores.cuh 601, tile_kind.cuh 645, tiles.cuh 649, load.cuh 670, score_form.cuh 681
+//   751  relative_bias: Params 753, Context 771, make_context 779, Row 784, make_row 788, score_mod 798,
+//        score_form_holds 809, score_factor 816, score_bias 819
+//   827  a block of queries
+//   984  leaf code, continued: tile_scheduler.cuh 986, group_tiles.cuh 998, counted_tiles.cuh 1020,
+//        low_scores_step.cuh 1040, layout.cuh 1081, load_matrices.cuh 1103, warp_scores.cuh 1109, barrier.cuh 1131,
+//        words.cuh 1192, pipeline.cuh 1215, tma.cuh 1341, tma_1d.cuh 1365, kv_in_rows.cuh 1374, tma_5d.cuh 1384,
+//        warpgroup.cuh 1402, queries_of_group.cuh 1429, ping_pong.cuh 1461, wgmma.cuh 1480, values_loaded.cuh 1533,
+//        finished.cuh 1551
+//  1565  what the warps share
+//  1603  the planner
+//  1641  the producer
+//  1662    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1748    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
 //  1775  queries times keys
 //  1812  the consumers
 //  1988    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
@@ -33,8 +33,8 @@
 //  2053    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
 //  2064  the kernel
 //  2073    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2087    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2094    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//  2083    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2095    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances beyond `reach` share
 // the last entry of their side; entry `reach` is distance 0, the ones above it are keys after the query.
@@ -394,8 +394,6 @@ DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int 
     sequence = low;
 }
 
-DEVICE int quotient(int n, int d) { return (unsigned)n / (unsigned)d; }  // of none below 0; a short division
-
 /// Which head, split and rows block `index` of queries is. A sequence has `heads` heads, and a query `rows_each` rows.
 /// The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows go first: a
 /// causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -403,16 +401,15 @@ template <int BLOCK_Q, bool SPLITS = true, class Params>
 DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
     const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int first = quotient(index, params.head_swizzle * params.q_blocks) * params.head_swizzle;  // of the swizzle
+    const int swizzle = index / (params.head_swizzle * params.q_blocks), first = swizzle * params.head_swizzle;
     const int here = min(params.head_swizzle, all_heads - first);
     index -= first * params.q_blocks;
-    const int from_last = quotient(index, here), of_all_splits = first + index - from_last * here;
-    const int of_all_heads = quotient(of_all_splits, splits());
     Work work;
-    work.q_block = params.q_blocks - 1 - from_last;
-    work.split = of_all_splits - of_all_heads * splits();
-    work.sequence = work.batch_index = quotient(of_all_heads, heads);
-    work.head = of_all_heads - work.sequence * heads;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }
@@ -792,7 +789,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx, int h) 
     Row row = {q_idx, h};
 #line 9 "specs/relative_bias.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 796 "relative_bias_forward_bf16_d128_split_sm_90a.cu"
+#line 793 "relative_bias_forward_bf16_d128_split_sm_90a.cu"
     return row;
 }
 
@@ -805,7 +802,7 @@ DEVICE float score_mod(const Params& params, const Context& ctx, const Row& row,
     const float* bias_address = params.bias + row.h * params.bias_stride0 + offset * params.bias_stride1;
 #line 11 "specs/relative_bias.attn"
     return score + load(bias_address);
-#line 809 "relative_bias_forward_bf16_d128_split_sm_90a.cu"
+#line 806 "relative_bias_forward_bf16_d128_split_sm_90a.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
@@ -822,7 +819,7 @@ using ScoreBias = RowBias;
 DEVICE ScoreBias score_bias(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 9 "specs/relative_bias.attn"
     const int offset = min(max(kv_idx - row.q_pos, -128), 128) + 128;
-#line 826 "relative_bias_forward_bf16_d128_split_sm_90a.cu"
+#line 823 "relative_bias_forward_bf16_d128_split_sm_90a.cu"
     const float* bias_address = params.bias + row.h * params.bias_stride0 + offset * params.bias_stride1;
     return {load(bias_address)};
 }
@@ -1300,12 +1297,11 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     DEVICE Plan read_plan_of(int warpgroup, unsigned turn) const { return take<Plan>(work_at(warpgroup, turn)); }
     DEVICE Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
-    /// By a whole warp; lane i brings the range of group i % GROUPS.
-    DEVICE void hand_over(const Plan& plan, const TileRange& range) const {
+    /// By a whole warp, which arrives at the full barrier next; lane i brings the range of group i % GROUPS.
+    DEVICE void write_plan(const Plan& plan, const TileRange& range) const {
         const int lane = threadIdx.x % 32;
         if (lane == 0) put(base + PLAN_AT, plan);
         if (lane < GROUPS) put(base + RANGES_AT + 16 * lane, range);
-        barrier_arrive(plan_full());
     }
 
     /// By a whole warp. Lane i gets the range of group i % GROUPS.
@@ -1613,7 +1609,7 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     find_rows(plan.work, params);
     const Rows rows(params, plan.work);
     if (!rows.exist()) return false;
-    plan.kv_head = quotient(plan.work.head * params.row_heads, quotient(params.num_heads, params.num_kv_heads));
+    plan.kv_head = plan.work.head * params.row_heads / (params.num_heads / params.num_kv_heads);
     const Context context = context_of(params, plan);
     const QueryBlock block(params, context, rows);
     const KvOrder order = {};
@@ -1625,19 +1621,22 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     return true;
 }
 
-/// A warp that plans all blocks, or all but the first, each while the producer loads the last tiles of the one before.
+/// A warp that asks for a block and plans it while the producer loads the last tiles of the one before.
 DEVICE void plan_blocks(const Params& params, const Shared& shared) {
     unsigned parity = 0;
+    auto hand_over = [&](const Plan& plan, const TileRange& range) {
+        shared.write_plan(plan, range);
+        barrier_arrive(shared.plan_full());
+    };
     Plan plan;
     TileRange range;
-    barrier_wait(shared.plan_empty(), parity);
-    for (int index = block_index(); (index = next_work_tile(params, index)) >= 0;) {
+    for (int index = block_index(); index >= 0; index = next_work_tile(params, index)) {
         if (!find_plan(params, index, plan, range)) continue;
-        shared.hand_over(plan, range);
-        parity ^= 1;
+        hand_over(plan, range);
         barrier_wait(shared.plan_empty(), parity);
+        parity ^= 1;
     }
-    shared.hand_over({{}, -1}, {});
+    hand_over({{}, -1}, {});
 }
 // ---------------------------------------------------------------- the producer
 
@@ -1673,15 +1672,15 @@ struct QueryLoader {
         parity ^= 1;
     }
 
-    /// By a warp of its own, so that K and V of the next block need not wait for the slowest warpgroup. `plan`: as below.
-    DEVICE void run(Plan plan) {
+    /// What a warp of its own does, so that K and V of the next block need not wait for the slowest warpgroup.
+    DEVICE void run() {
         for (unsigned turn = 0;; turn ^= 1) {
             TileRange own;
-            barrier_arrive(shared.plan_empty());
-            if (plan.kv_head >= 0) load(plan);
             barrier_wait(shared.plan_full(), turn);
-            plan = shared.read_plan(own);
+            const Plan plan = shared.read_plan(own);
+            barrier_arrive(shared.plan_empty());
             if (plan.kv_head < 0) return;
+            load(plan);
         }
     }
 };
@@ -1761,13 +1760,14 @@ struct Producer {
         }
     }
 
-    /// `plan` and `own` are of the first block, if that is planned already.
-    DEVICE void run(Plan plan, TileRange own) {
+    DEVICE void run() {
+        TileRange own;
+        Plan plan;
         for (unsigned parity = 0;; parity ^= 1) {
-            plan.kv_head < 0 ? ask_for_plan(-1) : load_block(plan, own);
             barrier_wait(shared.plan_full(), parity);
             plan = shared.read_plan(own);
             if (plan.kv_head < 0) break;
+            load_block(plan, own);
         }
         load_keys({}, {}, {{}, -1}, true);
     }
@@ -2077,20 +2077,21 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         tma_prefetch(k_map);
         tma_prefetch(v_map);
     }
+    __syncthreads();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
-        Plan plan;
-        TileRange own;
-        // Meanwhile each warp that needs the plan of the first block of queries makes it.
-        if (!find_plan(params, block_index(), plan, own)) plan.kv_head = -1;
-        named_wait(0, THREADS + 128);  // all threads, as __syncthreads does, which can't stand in branches
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<32>();
-        if (warp == WARPS) Producer{params, k_map, v_map, shared, {params, q_map, shared}}.run(plan, own);
+        if (warp == WARPS) {
+            Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
+            producer.run();
+        }
         if (warp == WARPS + 1) plan_blocks(params, shared);
-        if (warp == WARPS + 2) QueryLoader{params, q_map, shared}.run(plan);
+        if (warp == WARPS + 2) {
+            QueryLoader queries = {params, q_map, shared};
+            queries.run();
+        }
     } else {
-        named_wait(0, THREADS + 128);
         // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<232>();
         Consumer consumer(params, shared, warpgroup);

@@ -91,12 +91,11 @@ struct Pipeline {
     __device__ __forceinline__ Plan read_plan_of(int warpgroup, unsigned turn) const { return take<Plan>(work_at(warpgroup, turn)); }
     __device__ __forceinline__ Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
-    /// By a whole warp; lane i brings the range of group i % GROUPS.
-    __device__ __forceinline__ void hand_over(const Plan& plan, const TileRange& range) const {
+    /// By a whole warp, which arrives at the full barrier next; lane i brings the range of group i % GROUPS.
+    __device__ __forceinline__ void write_plan(const Plan& plan, const TileRange& range) const {
         const int lane = threadIdx.x % 32;
         if (lane == 0) put(base + PLAN_AT, plan);
         if (lane < GROUPS) put(base + RANGES_AT + 16 * lane, range);
-        barrier_arrive(plan_full());
     }
 
     /// By a whole warp. Lane i gets the range of group i % GROUPS.

@@ -106,8 +106,6 @@ __device__ __forceinline__ void find_sequence(int& sequence, int& block, const i
     sequence = low;
 }
 
-__device__ __forceinline__ int quotient(int n, int d) { return (unsigned)n / (unsigned)d; }  // of none below 0; a short division
-
 /// Which head, split and rows block `index` of queries is. A sequence has `heads` heads, and a query `rows_each` rows.
 /// The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows go first: a
 /// causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -115,16 +113,15 @@ template <int BLOCK_Q, bool SPLITS = true, class Params>
 __device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
     const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int first = quotient(index, params.head_swizzle * params.q_blocks) * params.head_swizzle;  // of the swizzle
+    const int swizzle = index / (params.head_swizzle * params.q_blocks), first = swizzle * params.head_swizzle;
     const int here = min(params.head_swizzle, all_heads - first);
     index -= first * params.q_blocks;
-    const int from_last = quotient(index, here), of_all_splits = first + index - from_last * here;
-    const int of_all_heads = quotient(of_all_splits, splits());
     Work work;
-    work.q_block = params.q_blocks - 1 - from_last;
-    work.split = of_all_splits - of_all_heads * splits();
-    work.sequence = work.batch_index = quotient(of_all_heads, heads);
-    work.head = of_all_heads - work.sequence * heads;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }

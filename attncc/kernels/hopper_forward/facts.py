@@ -400,12 +400,6 @@ class HopperForward(ForwardFacts):
         return self._is_crowded or (apart and not self.transposes_values)
 
     @property
-    def plans_first(self) -> bool:
-        """Whether each warp that needs it plans the first block for itself, so that nobody hands it over. Plans with
-        bounds from inputs are long: a second copy takes registers that the producer doesn't have."""
-        return self.plans_ahead and not self.plan.rules.bounds_read
-
-    @property
     def loading_warps(self) -> int:
         """How many warps plan and load where V has to be transposed: others do that, unless a launch before does."""
         return 2 if self.plans_ahead else 1

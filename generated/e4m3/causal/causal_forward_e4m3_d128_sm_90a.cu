@@ -4,36 +4,36 @@
 // Contents, by line:
 //    61  sizes
 //    74  leaf code: element.cuh 76, math.cuh 89, e4m3.cuh 176, running_max.cuh 217, stale_max_softmax.cuh 244,
-//        tiles_1d.cuh 383, grid.cuh 404, output.cuh 511, head_rows.cuh 615, kept_rows.cuh 643, key_bits.cuh 657,
-//        scores.cuh 672, tile_kind.cuh 690, tiles.cuh 694, load.cuh 715
-//   740  causal: Params 742, Context 767, make_context 775, Row 785, make_row 789, keep_bits 798, KvBounds 806,
-//        kv_bounds 810, value_descale 820
-//   825  a block of queries: output_in_eights.cuh 893
-//   959  leaf code, continued: tile_scheduler.cuh 961, group_tiles.cuh 973, descending_tiles.cuh 995, layout.cuh 1032,
-//        load_matrices.cuh 1055, warp_scores.cuh 1066, barrier.cuh 1090, words.cuh 1148, pipeline.cuh 1171,
-//        tma.cuh 1290, tma_1d.cuh 1321, cluster_none.cuh 1343, kv_in_rows.cuh 1351, finished.cuh 1363,
-//        transpose.cuh 1377, warpgroup.cuh 1429, wgmma.cuh 1456, values_transposed.cuh 1504, rounded_late.cuh 1595
-//  1603  what the warps share
-//  1642  the planner
-//  1663  the producer
-//  1684    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1767    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
-//  1794  queries times keys
-//  1829  the consumers
-//  2014    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2018    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2027    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-//  2031    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
-//  2034    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2036    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-//  2039    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2059    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2076    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2091    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2099  the kernel
-//  2107    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2121    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
-//  2129    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        tiles_1d.cuh 383, grid.cuh 404, output.cuh 508, head_rows.cuh 612, kept_rows.cuh 640, key_bits.cuh 654,
+//        scores.cuh 669, tile_kind.cuh 687, tiles.cuh 691, load.cuh 712
+//   737  causal: Params 739, Context 764, make_context 772, Row 782, make_row 786, keep_bits 795, KvBounds 803,
+//        kv_bounds 807, value_descale 817
+//   822  a block of queries: output_in_eights.cuh 890
+//   956  leaf code, continued: tile_scheduler.cuh 958, group_tiles.cuh 970, descending_tiles.cuh 992, layout.cuh 1029,
+//        load_matrices.cuh 1052, warp_scores.cuh 1063, barrier.cuh 1087, words.cuh 1145, pipeline.cuh 1168,
+//        tma.cuh 1287, tma_1d.cuh 1318, cluster_none.cuh 1340, kv_in_rows.cuh 1348, finished.cuh 1360,
+//        transpose.cuh 1374, warpgroup.cuh 1426, wgmma.cuh 1453, values_transposed.cuh 1501, rounded_late.cuh 1592
+//  1600  what the warps share
+//  1639  the planner
+//  1660  the producer
+//  1681    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1776    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
+//  1803  queries times keys
+//  1838  the consumers
+//  2023    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2027    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2036    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+//  2040    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
+//  2043    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2045    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
+//  2048    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2068    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2085    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2100    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2108  the kernel
+//  2116    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2126    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
+//  2136    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence, decoding) the last query
 // sees every key. For top-left alignment write `keep if causal_top_left()`.
@@ -485,8 +485,6 @@ DEVICE void find_sequence(int& sequence, int& block, const int* cu_seqlens, int 
     sequence = low;
 }
 
-DEVICE int quotient(int n, int d) { return (unsigned)n / (unsigned)d; }  // of none below 0; a short division
-
 /// Which head, split and rows block `index` of queries is. A sequence has `heads` heads, and a query `rows_each` rows.
 /// The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows go first: a
 /// causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
@@ -494,16 +492,15 @@ template <int BLOCK_Q, bool SPLITS = true, class Params>
 DEVICE Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
     const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int first = quotient(index, params.head_swizzle * params.q_blocks) * params.head_swizzle;  // of the swizzle
+    const int swizzle = index / (params.head_swizzle * params.q_blocks), first = swizzle * params.head_swizzle;
     const int here = min(params.head_swizzle, all_heads - first);
     index -= first * params.q_blocks;
-    const int from_last = quotient(index, here), of_all_splits = first + index - from_last * here;
-    const int of_all_heads = quotient(of_all_splits, splits());
     Work work;
-    work.q_block = params.q_blocks - 1 - from_last;
-    work.split = of_all_splits - of_all_heads * splits();
-    work.sequence = work.batch_index = quotient(of_all_heads, heads);
-    work.head = of_all_heads - work.sequence * heads;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
     return work;
 }
@@ -790,7 +787,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 794 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 791 "causal_forward_e4m3_d128_sm_90a.cu"
     return row;
 }
 
@@ -798,7 +795,7 @@ DEVICE Row make_row(const Params& params, const Context& ctx, int q_idx) {
 DEVICE unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 802 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 799 "causal_forward_e4m3_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1253,12 +1250,12 @@ template <int STAGES, int WARPGROUPS, int GROUPS> struct Pipeline {
     DEVICE Plan read_plan_of(int warpgroup, unsigned turn) const { return take<Plan>(work_at(warpgroup, turn)); }
     DEVICE Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
-    /// By a whole warp; lane i brings the range of group i % GROUPS.
-    DEVICE void hand_over(const Plan& plan, const TileRange& range) const {
-        const int lane = threadIdx.x % 32;
-        if (lane == 0) put(base + PLAN_AT, plan);
-        if (lane < GROUPS) put(base + RANGES_AT + 16 * lane, range);
-        barrier_arrive(plan_full());
+    /// By a whole warp. Lane i gets the range of group i % GROUPS.
+    DEVICE Plan read_plan(TileRange& range) const {
+        unsigned words[4];
+        load_words(base + RANGES_AT + threadIdx.x % 32 % GROUPS * 16, words);
+        memcpy(&range, words, sizeof(range));
+        return take<Plan>(base + PLAN_AT);
     }
 
 protected:
@@ -1648,7 +1645,7 @@ DEVICE bool find_plan(const Params& params, int index, Plan& plan, TileRange& ra
     find_rows(plan.work, params);
     const Rows rows(params, plan.work);
     if (!rows.exist()) return false;
-    plan.kv_head = quotient(plan.work.head, quotient(params.num_heads, params.num_kv_heads));
+    plan.kv_head = plan.work.head / (params.num_heads / params.num_kv_heads);
     const Context context = context_of(params, plan);
     const QueryBlock block(params, context, rows);
     const KvOrder order = {};
@@ -1692,6 +1689,18 @@ struct QueryLoader {
             }
         }
         parity ^= 1;
+    }
+
+    /// What a warp of its own does, so that K and V of the next block need not wait for the slowest warpgroup.
+    DEVICE void run() {
+        for (unsigned turn = 0;; turn ^= 1) {
+            TileRange own;
+            barrier_wait(shared.plan_full(), turn);
+            const Plan plan = shared.read_plan(own);
+            barrier_arrive(shared.plan_empty());
+            if (plan.kv_head < 0) return;
+            load(plan);
+        }
     }
 };
 
@@ -1779,12 +1788,12 @@ struct Producer {
         }
     }
 
-    /// `plan` and `own` are of the first block, if that is planned already.
-    DEVICE void run(Plan plan, TileRange own) {
+    DEVICE void run() {
+        TileRange own;
+        Plan plan;
         if (params.values_ahead != nullptr) wait_for_kernel_ahead();  // which transposes V
-        Plan block;
         for (int index = block_index(); index >= 0; index = next_work_tile(params, index))
-            if (find_plan(params, index, block, own)) load_block(block, own);
+            if (find_plan(params, index, plan, own)) load_block(plan, own);
         load_keys({}, {}, {{}, -1}, true);
         if (params.values_ahead != nullptr) return;
         barrier_wait(shared.loaded_empty(values.stage), values.parity);
@@ -2111,21 +2120,19 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         tma_prefetch(k_map);
         tma_prefetch(v_map);
     }
+    __syncthreads();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
-        Plan plan;
-        TileRange own;
-        plan = {{}, -1};  // the first block is planned like all others
-        own = {};
-        named_wait(0, THREADS + 128);  // all threads, as __syncthreads does, which can't stand in branches
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<56>();
-        if (warp == WARPS) Producer{params, k_map, v_map, shared, {params, q_map, shared}}.run(plan, own);
+        if (warp == WARPS) {
+            Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
+            producer.run();
+        }
         // Else, where the producer has no register to keep `warp` in; elsewhere ptxas needs fewer so.
         if (warp >= WARPS + 4 - TRANSPOSING_WARPS && params.values_ahead == nullptr)
             transpose_values<VTile, ValuesTile>(shared);
     } else {
-        named_wait(0, THREADS + 128);
         // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<152>();
         Consumer consumer(params, shared, warpgroup);

@@ -18,8 +18,8 @@ CHOICES_PER_HUNDRED_LINES = 14
 # This number may fall. Wide heads on Hopper took 8, with 8-bit caches, parts, pages and prefixes 13; low scores 10,
 # what is read at keys 7, e4m3's second loading warp, quadratics and decode's copies 5, decode with wgmma 1;
 # to leave out of 16-bit kernels what e4m3 alone needs, 4, for 73 lines of each; heads of a group in a tile of Q 4, a
-# combine kernel that begins early 2, who plans the first block of queries 2.
-ALL_CHOICES = 284
+# combine kernel that begins early 2.
+ALL_CHOICES = 282
 
 OPENING = re.compile(r"^\s*//%\s*(if|for|macro|block|call|set)\b")
 CLOSING = re.compile(r"^\s*//%\s*end\w+")
