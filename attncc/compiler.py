@@ -116,7 +116,7 @@ class Specification:
         if sets or not self.has_own_kernels or build.pass_name not in self.passes or not has_own_kernel(build):
             return ()
         found = make_candidates(self.variant, build, schedule)
-        # A variant may get another family than builds usually do, or a mask, whose calls have no such kernel.
+        # Not every variant has one: it may get another family than builds usually do, or its mask may rule it out.
         return (found,) if family_of(found.first).runs_own_calls(found.first) else ()
 
     def seen_by(self, chip: Chip, configuration: Configuration, target: str) -> Chip:

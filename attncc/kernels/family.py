@@ -76,7 +76,7 @@ class Family(ABC):
         return False
 
     def runs_own_calls(self, plan: KernelPlan) -> bool:
-        """Whether any call may have such a kernel, of this plan: variants differ in that."""
+        """Whether calls may run this plan as a kernel of their own: variants differ in that."""
         return self.has_own_kernel(plan.build)
 
     def short_lengths(self, asked: Asked) -> tuple[int, int] | None:

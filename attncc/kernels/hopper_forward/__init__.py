@@ -10,9 +10,8 @@ from ...schedule.plan import Build, KernelPlan
 from ..family import Asked, Family, Settings, Tiles, Where
 from ..helpers import append, combine, min_max_table, tile_lists, transposition
 from ..hopper.lacks import lacks
-from ..live_tiles import reach_is_guessed
 from .facts import HopperForward
-from .splits import is_made
+from .splits import is_made, is_run
 
 
 class HopperForwardFamily(Family):
@@ -32,7 +31,7 @@ class HopperForwardFamily(Family):
         return build.split and is_made(build)
 
     def runs_own_calls(self, plan: KernelPlan) -> bool:
-        return super().runs_own_calls(plan) and not reach_is_guessed(plan)
+        return plan.split and is_run(plan)
 
     def facts(self, plan: KernelPlan) -> HopperForward:
         return HopperForward(plan)

@@ -15,12 +15,12 @@ from ...schedule.plan import SPLIT, OwnKernel
 from ..crossings import Chip
 from ..facts import ForwardFacts
 from ..hopper.panels import PANEL_BYTES, STEP_BYTES, WARPGROUP_ROWS, WARPGROUP_WARPS
-from ..live_tiles import reach, reach_is_guessed
+from ..live_tiles import reach
 from ..pages import fits_boxes
 from ..parameters import Parameter, ints
 from ..products import Product
 from ..shared import Parts
-from .splits import SPLIT_ROWS, is_made, times
+from .splits import SPLIT_ROWS, is_run, times
 
 # Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
 # in steps of 8, and needs more where loop bounds are read from inputs, or V is transposed and tiles have info,
@@ -58,10 +58,9 @@ class HopperForward(ForwardFacts):
         return min(self._times(problem, chip))
 
     def _times(self, problem: Problem, chip: Chip) -> tuple[float, float]:
-        """Of a call by this kernel, and by the one that splits keys. Where inputs tell which keys a block sees, nobody
-        knows how many splits would pay, and there is none."""
+        """Of a call by this kernel, and by the one that splits keys."""
         plan = self.plan
-        if plan.may_split or plan.lengths is not None or not is_made(plan.build) or reach_is_guessed(plan):
+        if plan.may_split or plan.lengths is not None or not is_run(plan):
             return reach(plan, problem), inf
         return times(plan, problem, chip)
 

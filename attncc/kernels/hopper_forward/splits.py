@@ -16,7 +16,7 @@ from ...schedule.plan import FRAGMENT, Build, KernelPlan
 from ..crossings import NEVER, Chip
 from ..hopper.lacks import lacks
 from ..hopper.panels import WARPGROUP_ROWS
-from ..live_tiles import block_tiles, most_tiles
+from ..live_tiles import block_tiles, most_tiles, reach_is_guessed
 from ..makespan import makespan
 from ..registry import forward_facts
 from ..splits import choose_splits
@@ -36,6 +36,11 @@ def is_made(build: Build) -> bool:
     """Whether its forward calls, of 16 bits, may have the kernel. Those over a shared prefix split unasked."""
     usual = build.pass_name == "forward" and build.dtype in ("fp16", "bf16") and not build.prefixed
     return usual and build.lengths is None and lacks(build) is None
+
+
+def is_run(plan: KernelPlan) -> bool:
+    """Whether any call may run it. Where inputs tell which keys a block sees, nobody knows how many splits would pay."""
+    return is_made(plan.build) and not reach_is_guessed(plan)
 
 
 @lru_cache(maxsize=64)
