@@ -39,7 +39,7 @@ def is_made(build: Build) -> bool:
 
 
 def is_run(plan: KernelPlan) -> bool:
-    """Whether any call may run it. Where inputs tell which keys a block sees, nobody knows how many splits would pay."""
+    """Whether calls may run it. Where inputs tell which keys a block sees, nobody knows how many splits would pay."""
     return is_made(plan.build) and not reach_is_guessed(plan)
 
 
